@@ -1,0 +1,1 @@
+"""The agent of one host: real processes, GPUs, health and repair."""

@@ -1,0 +1,1 @@
+"""The scheduler daemon: HTTP outside, one writer and SQLite inside."""

@@ -1,0 +1,1 @@
+"""From YAML in git to an applied tree."""

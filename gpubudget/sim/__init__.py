@@ -1,0 +1,1 @@
+"""Replaying histories through the scheduler, and auditing their event logs."""
