@@ -1,0 +1,59 @@
+# Every target makes .venv by itself and renews it only when pyproject.toml has changed.
+# Needs git, make and Python 3.11 or newer with venv; PYTHON=/path/to/python chooses one.
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+ifndef GPUBUDGET_SHARED
+ifneq ($(wildcard ../shared/.),)
+export GPUBUDGET_SHARED := $(shell cd ../shared && pwd)
+endif
+endif
+
+.PHONY: help demo test check bench fmt clean
+help:
+	@echo "make demo    show the whole loop on this machine, in under two minutes"
+	@echo "make test    run the tests (ARGS='-k name' picks some)"
+	@echo "make check   format, lint, types, tests with branch coverage: what CI runs"
+	@echo "make bench   run each benchmark in turn and print its figures"
+	@echo "make fmt     put the code in its canonical form"
+
+demo: $(STAMP)
+	$(BIN)/gpubudget demo $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+bench: $(STAMP)
+	@set -e; for script in benchmarks/bench_*.py; do \
+	  [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
+
+fmt: $(STAMP)
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .coverage* .hypothesis .mypy_cache .ruff_cache .pytest_cache build dist
+
+# The first interpreter that is new enough and can make an environment: a name on PATH may be a shim that cannot run.
+# An environment whose own interpreter no longer runs is made anew.
+$(STAMP): pyproject.toml
+	@set -e; \
+	good() { "$$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }; \
+	if ! good $(BIN)/python; then \
+	  for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	    if [ -n "$$python" ] && good "$$python"; then found="$$python"; break; fi; done; \
+	  if [ -z "$$found" ]; then \
+	    echo "error: no Python 3.11 or newer with venv was found (Debian: apt install python3-venv; or make PYTHON=...)" >&2; \
+	    exit 1; fi; \
+	  "$$found" -m venv --clear .venv; fi; \
+	echo "installing into .venv"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	touch $@
