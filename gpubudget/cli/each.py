@@ -1,0 +1,39 @@
+"""The same action for each of several workloads or hosts: one that refuses does not keep the others from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+from gpubudget.cli.client import Answer, Client, segment
+from gpubudget.cli.output import Column, Format, printable, rendered, say
+from gpubudget.errors import GpuBudgetError, UnreachableError
+
+
+def post_each(client: Client, kind: str, names: Iterable[str], action: str, body: Answer) -> tuple[list[Answer], int]:
+    """Post ``action`` for each name of ``kind`` (the collection's word in the API) and tell how each stands then.
+
+    Returns the answers of those that obeyed, and the exit code of the first that did not, or 0.
+    """
+    done: list[Answer] = []
+    code = 0
+    for name in names:
+        try:
+            found = client.post(f"/v1/{kind}/{segment(name)}/{action}", body)
+        except UnreachableError:
+            raise
+        except GpuBudgetError as error:
+            say(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
+            code = code or error.exit_code
+        else:
+            done.append(found)
+            reason = f": {found['reason']}" if found.get("reason") else ""
+            say(printable(f"{name} is {found['state']}{reason}"))
+    return done, code
+
+
+def show(kind: str, done: list[Answer], columns: Sequence[Column], fmt: Format, *, name: str) -> None:
+    """Print the answers of those that obeyed."""
+    if done:
+        click.echo(rendered({kind: done}, done, columns, fmt, name=name))

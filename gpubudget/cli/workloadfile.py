@@ -1,0 +1,65 @@
+"""Files that describe workloads for ``submit -f``: one mapping or a list, as strict YAML or JSON.
+
+The keys are those of the API, and the daemon judges them; here only the form of the file is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpubudget.errors import InvalidInputError
+from gpubudget.gitops import yamlfile
+from gpubudget.gitops.diagnostics import to_text
+
+_LARGEST = 64 * 1024 * 1024
+_FORM = "write one mapping or a list of them, with keys such as budget, gpus, min_runtime and command"
+
+Body = dict[str, Any]
+
+
+def workloads_of(name: str, options: Body) -> list[Body]:
+    """The workloads of a file (``-`` is stdin); options of the command line hold for each of them."""
+    content = _parsed(name, _read(name))
+    if isinstance(content, dict) and set(content) == {"workloads"}:
+        content = content["workloads"]
+    items = content if isinstance(content, list) else [content]
+    if not items:
+        raise InvalidInputError(f"{name} holds no workload", hint=_FORM)
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            raise InvalidInputError(f"workload {number} of {name} is no mapping of keys to values", hint=_FORM)
+    return [{**item, **options} for item in items]
+
+
+def _read(name: str) -> bytes:
+    try:
+        if name == "-":
+            data: bytes = sys.stdin.buffer.read(_LARGEST + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_LARGEST + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no path"
+        raise InvalidInputError(f"{name!r} cannot be read: {why}") from error
+    if len(data) > _LARGEST:
+        raise InvalidInputError(f"{name} is larger than {_LARGEST:,} bytes", hint="submit it in parts")
+    return data
+
+
+def _parsed(name: str, data: bytes) -> Any:  # noqa: ANN401 - any YAML
+    """What the text says: JSON if it is some, else YAML."""
+    try:
+        return json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        pass  # the reader of YAML finds the place, also of what is wrong in JSON
+    content, problems = yamlfile.parse(name, data)
+    if problems:
+        raise InvalidInputError("\n".join(to_text(problem) for problem in problems), hint=_FORM)
+    return content
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(f"{text} is no number")
