@@ -1,0 +1,164 @@
+"""Whether a stop was right: protection, the rank of budgets where their paths part, and that no victim was needless.
+
+Each question returns (rule, sentence) pairs and changes nothing but the list of victims of a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpubudget.sim.ledger import Key, Ledger, Standing
+from gpubudget.sim.replay import Attempt, Claim, Cluster, Host, Workload
+
+Fault = tuple[str, str]
+
+
+class Judge:
+    """Judges stops and claims by what the log has told so far."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, workloads: dict[str, Workload]) -> None:
+        self.lane = 0  # GPUs of the debug lane, which the log does not place
+        self.kept: dict[str, frozenset[str]] = {}  # hosts of the last reservation of each pool
+        self._cluster = cluster
+        self._ledger = ledger
+        self._workloads = workloads
+
+    def leaves(self, workload: Workload, attempt: Attempt, reason: str, now: int) -> Iterator[Fault]:
+        """Whether the scheduler may stop the attempt for this reason now."""
+        if reason in {"preempted", "drained"} and attempt.allocated and now < attempt.protected_until:
+            yield "protected", f"{workload.id} is {reason} at {now}, protected until {attempt.protected_until}"
+        if reason == "drained" and all(self._is_ready(host) for host in attempt.placement):
+            yield "drained", f"{workload.id} is drained, and no host of it is draining"
+        if reason == "host_lost" and not attempt.lost:
+            yield "host-lost", f"{workload.id} stops for a lost host, and none of its hosts was lost"
+        limit = workload.asked.get("max_runtime_ms")
+        if reason == "limit" and (not isinstance(limit, int) or now < attempt.started + limit):
+            yield (
+                "limit",
+                f"{workload.id} stops at its longest run time, which is {limit}, after {now - attempt.started}",
+            )
+
+    def preempts(self, requester: Workload, victim: Attempt, now: int) -> Iterator[Fault]:
+        """Whether the workload may have this attempt stopped; a victim already judged is not judged again."""
+        if requester.claim is None:
+            requester.claim = Claim(requester.id, victim.pool, (), 0, now)
+        if victim.key in requester.claim.victims:
+            return
+        if requester.claim.hosts:
+            yield "preempted-for", f"{_name(victim.key)} is preempted for {requester.id}, whose claim does not name it"
+        requester.claim.victims[victim.key] = frozenset(victim.placement)
+        yield from self._right(requester, victim, now)
+
+    def victims(self, requester: Workload, claim: Claim, named: list[Key], now: int) -> Iterator[Fault]:
+        """Whether a claim's victims are right, one by one and as a set."""
+        for key in named:
+            victim = self._cluster.attempts.get(key)
+            if victim is None:
+                yield "victim", f"{requester.id} claims the GPUs of {_name(key)}, which does not run"
+                continue
+            if victim.leaving and key not in claim.victims:
+                yield "needless-victim", f"{_name(key)} was already leaving when {requester.id} claimed its GPUs"
+            if key not in claim.victims:
+                claim.victims[key] = frozenset(victim.placement)
+                yield from self._right(requester, victim, now)
+        yield from self._set(requester, claim)
+
+    def claim_kept(self, workload: Workload, attempt: Attempt, named: list[Key]) -> Iterator[Fault]:
+        """Whether a start uses what was claimed for it, and every victim made way for it."""
+        claim = workload.claim
+        victims = claim.victims if claim else {}
+        if set(named) != set(victims):
+            yield "victims", f"{workload.id} starts after {_names(named)} made way, but {_names(victims)} were stopped"
+        if claim and claim.hosts and set(claim.hosts) != set(attempt.placement):
+            yield (
+                "claim",
+                f"{workload.id} claimed {', '.join(claim.hosts)} and starts on {', '.join(attempt.placement)}",
+            )
+        for key, hosts in victims.items():
+            if key in self._cluster.attempts:
+                yield "victims", f"{workload.id} starts while its victim {_name(key)} still holds GPUs"
+            if not hosts & set(attempt.placement):
+                yield "needless-victim", f"{_name(key)} was stopped for {workload.id}, which runs on none of its hosts"
+
+    def settled(self) -> Iterator[Fault]:
+        """What must be true before time goes on."""
+        for claim in list(self._cluster.claims.values()):
+            leaving = any(attempt.leaving for host in claim.hosts for attempt in self._cluster.on(host))
+            if not leaving and not any(key in self._cluster.attempts for key in claim.victims):
+                yield "claim", f"all GPUs that {claim.workload} claimed are free, and it does not start"
+                del self._cluster.claims[claim.workload]  # said once
+        for host in self._cluster.hosts.values():
+            if host.state == "lost":
+                for attempt in self._cluster.on(host.name):
+                    if not attempt.leaving:
+                        yield "host-lost", f"{_name(attempt.key)} still runs on {host.name}, which is lost"
+                        attempt.leaving = "host_lost"
+
+    def _right(self, requester: Workload, victim: Attempt, now: int) -> Iterator[Fault]:
+        """The right of one workload to one attempt's GPUs."""
+        pool, who = victim.pool, f"{requester.id} preempts {_name(victim.key)}"
+        if requester.asked.get("debug") and not victim.allocated:
+            return
+        if not requester.minimum or requester.budget is None:
+            yield "no-right", f"{who}, but it is unallocated itself"
+            return
+        if not self._ledger.funded(pool, requester.budget):
+            yield "no-right", f"{who}, but {requester.budget} has a share of zero"
+            return
+        if not victim.allocated:
+            return
+        if now < victim.protected_until:
+            yield "protected", f"{who} at {now}, which is protected until {victim.protected_until}"
+        other = self._ledger.charged(victim.key)
+        if other is None or other == requester.budget:
+            yield "no-right", f"{who} inside one budget"
+            return
+        ours, theirs = self._ledger.standings(pool, requester.budget, other, now)
+        charged = self._ledger.charged((requester.id, 0)) is not None
+        extra = 0 if charged else requester.gpus * requester.minimum
+        ours = Standing(ours.path, ours.share, ours.usage + extra)
+        if not ours.better(theirs):
+            left = f"{ours.path} would have {ours.usage} GPU-ms for a share of {ours.share}"
+            yield "no-right", f"{who}, but {left}, and {theirs.path} has {theirs.usage} for {theirs.share}"
+
+    def _set(self, requester: Workload, claim: Claim) -> Iterator[Fault]:
+        """Whether a claim has enough, and none of its victims could have been spared."""
+        for host in claim.hosts:
+            if self._cluster.room(host, claim.victims, requester.id) < claim.each:
+                yield "claim", f"{requester.id} claims {claim.each} GPUs of {host}, where not so many can come free"
+        for key, hosts in claim.victims.items():
+            rest = [other for other in claim.victims if other != key]
+            needed = [host for host in claim.hosts if host in hosts]
+            if all(self._spare(host, rest, claim) for host in needed):
+                yield "needless-victim", f"{requester.id} has enough GPUs without {_name(key)}"
+        attempts = [self._cluster.attempts[key] for key in claim.victims if key in self._cluster.attempts]
+        allocated = [attempt.key for attempt in attempts if attempt.allocated]
+        if allocated and len(claim.hosts) == 1:
+            enough = next(
+                (host.name for host in self._cluster.hosts.values() if self._unallocated_enough(host, claim)), ""
+            )
+            if enough:
+                names = _names(allocated)
+                yield "needless-victim", f"{requester.id} takes {names} though unallocated work on {enough} is enough"
+
+    def _unallocated_enough(self, host: Host, claim: Claim) -> bool:
+        free = [attempt.key for attempt in self._cluster.on(host.name) if not attempt.allocated]
+        return host.pool == claim.pool and host.state == "ready" and self._spare(host.name, free, claim)
+
+    def _spare(self, host: str, gone: list[Key], claim: Claim) -> bool:
+        """Whether a host surely has enough for the claim once ``gone`` have left."""
+        if host in self.kept.get(claim.pool, ()):
+            return False
+        return self._cluster.room(host, gone, claim.workload) - self.lane >= claim.each
+
+    def _is_ready(self, name: str) -> bool:
+        host = self._cluster.hosts.get(name)
+        return host is not None and host.state == "ready"
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _names(keys: Iterable[Key]) -> str:
+    return ", ".join(_name(key) for key in sorted(keys)) or "nobody"

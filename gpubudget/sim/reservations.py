@@ -1,0 +1,62 @@
+"""Whether reservations are kept: once given a firm time, a workload is not put off without a cause that the rules know.
+
+Causes are a host that is lost, drained or cordoned, other budgets, or another workload that came to rank better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpubudget.sim.ledger import Ledger
+from gpubudget.sim.replay import Workload
+
+
+@dataclass(slots=True)
+class _Promise:
+    workload: str
+    start: int
+    estimate: bool
+    excused: bool = False
+
+
+class Promises:
+    """The last reservation of each pool."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._promises: dict[str, _Promise] = {}
+
+    def excuse(self, pool: str | None) -> None:
+        """Something happened that may put off the reservation of a pool, or of all."""
+        for name, promise in self._promises.items():
+            if pool in {None, name}:
+                promise.excused = True
+
+    def close(self, workload: str) -> None:
+        """The workload starts or ends."""
+        for pool in [pool for pool, promise in self._promises.items() if promise.workload == workload]:
+            del self._promises[pool]
+
+    def taken(self, pool: str, workload: Workload, known: dict[str, Workload], now: int) -> None:
+        """A workload is given GPUs of the pool: one that ranks better may put the reservation off."""
+        promise = self._promises.get(pool)
+        if promise and promise.workload in known and promise.workload != workload.id:
+            promise.excused |= self._ranks_better(pool, workload, known[promise.workload], now)
+
+    def reserve(self, pool: str, workload: Workload, start: int, *, estimate: bool) -> str:
+        """A workload is promised GPUs by ``start``; what is wrong with that, or nothing."""
+        before = self._promises.get(pool)
+        self._promises[pool] = _Promise(workload.id, start, estimate)
+        if before is None or before.workload != workload.id or before.estimate or before.excused:
+            return ""
+        if start <= before.start:
+            return ""
+        return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
+
+    def _ranks_better(self, pool: str, one: Workload, other: Workload, now: int) -> bool:
+        if not one.minimum or one.budget is None or other.budget is None:
+            return False
+        if one.budget == other.budget:
+            return one.order < other.order
+        ours, theirs = self._ledger.standings(pool, one.budget, other.budget, now)
+        return ours.goes_first(theirs)

@@ -1,0 +1,413 @@
+"""The audit finds what is wrong in an event log, names the line, and finds nothing in a log that is right."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gpubudget.cli.audit import audit as audit_command
+from gpubudget.sim.audit import Auditor, audit
+
+HOUR = 3_600_000
+Row = dict[str, Any]
+
+
+def tree(lookback: int = 100 * HOUR, **shares: str) -> Row:
+    """The line that applies the root and its children."""
+    budgets = [{"path": "/", "share": "1/1"}, *({"path": name, "share": share} for name, share in shares.items())]
+    return {"at": 0, "kind": "budgets_applied", "budgets": budgets, "policy": {"lookback_ms": lookback}}
+
+
+def host(name: str, at: int = 0, gpus: int = 8, state: str = "ready", pool: str = "p") -> Row:
+    return {"at": at, "kind": "host", "host": name, "pool": pool, "gpus": gpus, "state": state}
+
+
+def submitted(at: int, name: str, budget: str | None, gpus: int, minimum: int, **more: object) -> Row:
+    return {
+        "at": at,
+        "kind": "submitted",
+        "workload": name,
+        "budget": budget,
+        "pool": "p",
+        "gpus": gpus,
+        "min_runtime_ms": minimum,
+        "resumable": True,
+        **more,
+    }
+
+
+def started(at: int, name: str, placement: dict[str, list[int]], minimum: int, **more: object) -> Row:
+    return {
+        "at": at,
+        "kind": "started",
+        "workload": name,
+        "attempt": 1,
+        "allocated": minimum > 0,
+        "placement": placement,
+        "protected_until_ms": at + minimum,
+        "preempted": [],
+        **more,
+    }
+
+
+def row(at: int, kind: str, name: str, **more: object) -> Row:
+    return {"at": at, "kind": kind, "workload": name, **more}
+
+
+def claimed(at: int, name: str, hosts: list[str], *victims: str) -> Row:
+    return row(at, "claimed", name, pool="p", hosts=hosts, preempted=[[victim, 1] for victim in victims])
+
+
+def stopping(at: int, name: str, reason: str, **more: object) -> Row:
+    return row(at, "stopping", name, attempt=1, reason=reason, **more)
+
+
+def stopped(at: int, name: str, reason: str, **more: object) -> Row:
+    return row(at, "stopped", name, attempt=1, reason=reason, **more)
+
+
+def run(*rows: Row) -> Auditor:
+    return audit(json.dumps(line).encode() for line in rows)
+
+
+def rules(*rows: Row) -> list[tuple[int, str]]:
+    return [(finding.line, finding.rule) for finding in run(*rows).findings]
+
+
+EIGHT = {"h1": list(range(8))}
+BASE = [tree(a="1/2", b="1/3"), host("h1"), host("h2")]
+# a runs on both hosts past its minimum; b asks for one.
+BUSY = [
+    *BASE,
+    submitted(0, "a1", "a", 8, HOUR),
+    submitted(0, "a2", "a", 8, HOUR),
+    started(0, "a1", EIGHT, HOUR),
+    started(0, "a2", {"h2": list(range(8))}, HOUR),
+]
+SWAP = [
+    *BUSY,
+    submitted(2 * HOUR, "b1", "b", 8, HOUR),
+    claimed(2 * HOUR, "b1", ["h1"], "a1"),
+    stopping(2 * HOUR, "a1", "preempted", **{"for": "b1"}),
+    stopped(2 * HOUR + 5, "a1", "preempted", **{"for": "b1"}),
+    row(2 * HOUR + 5, "requeued", "a1"),
+    started(2 * HOUR + 5, "b1", EIGHT, HOUR, preempted=[["a1", 1]]),
+]
+
+
+def test_a_right_log_has_no_findings_and_its_sums_are_exact() -> None:
+    """A preemption by the rules is right, and GPU-time is accounted for to the millisecond."""
+    auditor = run(*SWAP, stopped(3 * HOUR, "b1", "finished"), row(4 * HOUR, "moved", "a1", budget="b"))
+    assert auditor.findings == []
+    summary = auditor.summary()
+    assert summary["pools"]["p"] == {
+        "capacity_gpu_ms": 16 * 4 * HOUR,
+        "allocated_gpu_ms": 8 * (4 * HOUR + 2 * HOUR + 5 + HOUR - 5),
+        "unallocated_gpu_ms": 0,
+        "idle_gpu_ms": 8 * HOUR,
+        "unavailable_gpu_ms": 0,
+    }
+    assert summary["programs"]["b"]["allocated_gpu_ms"] == 8 * (HOUR - 5)
+    assert (summary["workloads"], summary["starts"], summary["preemptions"]) == (3, 3, 1)
+
+
+def test_the_bare_public_format_is_enough_to_judge_a_preemption() -> None:
+    """Without lines for claims and stops under way, the stop of a victim is the moment that is judged."""
+    bare = [line for line in SWAP if line["kind"] not in {"claimed", "stopping"}]
+    assert rules(*bare) == []
+    early = [line if line["kind"] != "stopped" else {**line, "at": HOUR // 2} for line in bare if line["at"] == 0]
+    early += [submitted(1, "b1", "b", 8, HOUR), stopped(HOUR // 2, "a1", "preempted", **{"for": "b1"})]
+    assert (9, "protected") in rules(*early, row(HOUR // 2, "requeued", "a1"))
+
+
+def test_usage_is_summed_exactly_over_the_sliding_window() -> None:
+    """What left the window is not charged, what runs is, and the protected time ahead is committed."""
+    auditor = run(
+        tree(lookback=10 * HOUR, a="1/2"),
+        host("h1"),
+        submitted(0, "x", "a", 4, 6 * HOUR),
+        started(HOUR, "x", {"h1": [0, 1, 2, 3]}, 6 * HOUR),
+        row(2 * HOUR, "checkpoint", "x", attempt=1),
+    )
+    assert auditor.usage("p", "a") == 4 * 6 * HOUR
+    auditor = run(
+        tree(lookback=10 * HOUR, a="1/2"),
+        host("h1"),
+        submitted(0, "x", "a", 4, 6 * HOUR),
+        started(HOUR, "x", {"h1": [0, 1, 2, 3]}, 6 * HOUR),
+        stopped(4 * HOUR, "x", "finished"),
+        submitted(12 * HOUR, "y", "a", 4, 6 * HOUR),
+    )
+    assert auditor.usage("p", "a") == auditor.usage("p", "/") == 4 * 2 * HOUR
+
+
+def test_a_removed_budget_leaves_its_usage_to_its_parent_and_a_renamed_one_keeps_it() -> None:
+    """Usage never gets lost when the tree changes."""
+    renamed = {"path": "c", "share": "1/2", "previously": "a"}
+    rows = [*BUSY, {**tree(b="1/3"), "at": 2 * HOUR}]
+    rows[-1]["budgets"].append(renamed)
+    auditor = run(*rows)
+    assert auditor.findings == []
+    assert (auditor.usage("p", "c"), auditor.usage("p", "a")) == (16 * 2 * HOUR, 0)
+    auditor = run(*BUSY, {**tree(b="1/3"), "at": 2 * HOUR})
+    assert auditor.findings == []
+    assert (auditor.usage("p", "/"), auditor.usage("p", "a")) == (16 * 2 * HOUR, 0)
+
+
+PLACEMENTS: dict[str, tuple[list[Row], str]] = {
+    "a GPU that is held": (
+        [submitted(1, "x", "a", 4, 1), submitted(1, "y", "a", 1, 1), started(1, "x", {"h1": [0, 1, 2, 3]}, 1),
+         started(1, "y", {"h1": [3]}, 1)],
+        "gpu-held-twice",
+    ),
+    "a host that is cordoned": (
+        [host("h1", 1, state="cordoned"), submitted(1, "y", "a", 1, 1), started(1, "y", {"h1": [3]}, 1)],
+        "host-not-ready",
+    ),
+    "a host nobody knows": ([submitted(1, "y", "a", 1, 1), started(1, "y", {"h9": [3]}, 1)], "unknown-host"),
+    "half a gang": ([submitted(1, "y", "a", 2, 1), started(1, "y", {"h1": [3]}, 1)], "gang"),
+    "a gang split unevenly": (
+        [submitted(1, "y", "a", 12, 1), started(1, "y", {"h1": list(range(8)), "h2": [0, 1, 2, 3]}, 1)],
+        "gang",
+    ),
+    "a gang split needlessly": ([submitted(1, "y", "a", 2, 1), started(1, "y", {"h1": [0], "h2": [0]}, 1)], "gang"),
+    "an index beyond the host": ([submitted(1, "y", "a", 1, 1), started(1, "y", {"h1": [8]}, 1)], "gpu-index"),
+    "an index twice": ([submitted(1, "y", "a", 2, 1), started(1, "y", {"h1": [2, 2]}, 1)], "gpu-index"),
+    "another pool": (
+        [host("q1", 1, pool="q"), submitted(1, "y", "a", 1, 1), started(1, "y", {"q1": [0]}, 1)],
+        "pool",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLACEMENTS)
+def test_a_wrong_placement_is_found(what: str) -> None:
+    """Placement on held, unready, unknown or missing GPUs, or of less than the whole gang in equal parts, is wrong."""
+    rows, rule = PLACEMENTS[what]
+    assert rules(*BASE, *rows) == [(len(BASE) + len(rows), rule)]
+
+
+def test_a_protected_attempt_may_not_be_preempted_or_drained() -> None:
+    """Before its minimum runtime the scheduler may not stop an allocated attempt."""
+    early = [
+        *BUSY,
+        submitted(1, "b1", "b", 8, HOUR),
+        claimed(1, "b1", ["h1"], "a1"),
+        stopping(1, "a1", "preempted", **{"for": "b1"}),
+    ]
+    assert rules(*early) == [(9, "protected"), (10, "protected")]
+    assert rules(*BUSY, host("h1", 1, state="draining"), stopping(1, "a1", "drained")) == [(9, "protected")]
+
+
+def test_the_owner_and_a_lost_host_end_a_protected_attempt_rightly() -> None:
+    """Cancels, forced requeues and lost hosts do not wait for a minimum runtime."""
+    assert rules(*BUSY, stopping(1, "a1", "cancelled"), stopped(2, "a1", "cancelled")) == []
+    assert rules(*BUSY, stopping(1, "a1", "forced"), stopped(2, "a1", "forced"), row(2, "requeued", "a1")) == []
+    lost = host("h1", 1, state="lost")
+    assert (
+        rules(*BUSY, lost, stopped(1, "a1", "host_lost"), row(1, "requeued", "a1"), row(9, "held", "a1", reason="x"))
+        == []
+    )
+    assert (8, "host-lost") in rules(*BUSY, stopped(1, "a1", "host_lost"), row(1, "requeued", "a1"))
+    assert (9, "host-lost") not in rules(*BUSY, lost, row(2, "checkpoint", "a2", attempt=1))
+    assert (8, "host-lost") in rules(*BUSY, lost, row(2, "checkpoint", "a2", attempt=1))
+
+
+def test_a_victim_whose_budget_still_ranks_better_is_no_victim() -> None:
+    """The requester's commitment counts: usage over share must stay strictly below the victim's."""
+    # a has used 16 GPUs x 2 h for 1/2; b's commitment over 1/3 must stay below 64 GPU-h.
+    fair = submitted(2 * HOUR, "b1", "b", 8, 2 * HOUR)
+    just = submitted(2 * HOUR, "b1", "b", 8, 8 * HOUR // 3)
+    claim = claimed(2 * HOUR, "b1", ["h1"], "a1")
+    assert rules(*BUSY, fair, claim) == []
+    assert rules(*BUSY, {**just, "min_runtime_ms": 8 * HOUR // 3 - 1}, claim) == []
+    assert rules(*BUSY, just, claim) == [(9, "no-right")]
+
+
+def test_commitments_of_claims_made_before_count() -> None:
+    """A second claim of the same budget sees what the first is charged."""
+    second = [
+        submitted(2 * HOUR, "b1", "b", 8, 3 * HOUR // 2),
+        submitted(2 * HOUR, "b2", "b", 8, 3 * HOUR // 2),
+        claimed(2 * HOUR, "b1", ["h1"], "a1"),
+        stopping(2 * HOUR, "a1", "preempted", **{"for": "b1"}),
+        claimed(2 * HOUR, "b2", ["h2"], "a2"),
+    ]
+    assert rules(*BUSY, *second) == [(12, "no-right")]
+
+
+def test_nothing_preempts_inside_one_budget_or_with_a_share_of_zero_or_unallocated() -> None:
+    """Only an allocated workload whose shares are not zero preempts, and only others."""
+    claim = claimed(2 * HOUR, "b1", ["h1"], "a1")
+    assert rules(*BUSY, submitted(2 * HOUR, "b1", "a", 8, 1), claim) == [(9, "no-right")]
+    assert rules(*BUSY, submitted(2 * HOUR, "b1", "b", 8, 0), claim) == [(9, "no-right")]
+    zero = [tree(a="1/2", b="0/1"), *BUSY[1:]]
+    assert rules(*zero, submitted(2 * HOUR, "b1", "b", 8, 1), claim) == [(9, "no-right")]
+
+
+def test_needless_victims_are_found() -> None:
+    """Each victim is needed on a host that the workload then runs on."""
+    small = submitted(2 * HOUR, "b1", "b", 8, HOUR)
+    needless = [*BUSY, small, claimed(2 * HOUR, "b1", ["h1"], "a1", "a2")]
+    assert rules(*needless) == [(9, "needless-victim")]
+    elsewhere = [{**line, "placement": {"h2": list(range(8))}} if line.get("preempted") else line for line in SWAP]
+    elsewhere[-1]["preempted"] = [["a1", 1]]
+    assert (13, "needless-victim") in rules(*elsewhere)
+    free = [*BASE, submitted(0, "a1", "a", 4, HOUR), started(0, "a1", {"h1": [0, 1, 2, 3]}, HOUR)]
+    spared = [submitted(HOUR, "b1", "b", 4, 1), claimed(HOUR, "b1", ["h1"], "a1")]
+    assert set(rules(*free, *spared)) == {(7, "needless-victim")}
+
+
+def test_an_allocated_victim_is_wrong_where_unallocated_ones_are_enough() -> None:
+    """Unallocated attempts leave first."""
+    rows = [
+        *BASE,
+        submitted(0, "a1", "a", 8, HOUR),
+        submitted(0, "u", None, 8, 0),
+        started(0, "a1", EIGHT, HOUR),
+        started(0, "u", {"h2": list(range(8))}, 0),
+        submitted(2 * HOUR, "b1", "b", 8, HOUR),
+    ]
+    assert rules(*rows, claimed(2 * HOUR, "b1", ["h2"], "u")) == []
+    assert rules(*rows, claimed(2 * HOUR, "b1", ["h1"], "a1")) == [(9, "needless-victim")]
+
+
+def test_gpus_that_are_freed_for_a_claim_are_kept_for_it() -> None:
+    """Nobody else may take them, and once all are free the workload starts."""
+    upto = SWAP[:-1]
+    thief = [submitted(2 * HOUR + 5, "t", "a", 1, 1), started(2 * HOUR + 5, "t", {"h1": [0]}, 1)]
+    assert (14, "promised-twice") in rules(*upto, *thief)
+    assert rules(*upto, row(3 * HOUR, "checkpoint", "a2", attempt=1)) == [(12, "claim")]
+    gone = row(2 * HOUR + 5, "unclaimed", "b1", reason="h1 was lost")
+    assert rules(*upto, gone, row(3 * HOUR, "checkpoint", "a2", attempt=1)) == []
+
+
+def test_attempts_are_numbered_and_workloads_keep_to_their_states() -> None:
+    """Attempts count 1, 2, 3; nothing happens to a workload in a state in which it cannot."""
+    assert rules(*BASE, submitted(0, "x", "a", 1, 1), started(0, "x", {"h1": [0]}, 1, attempt=2)) == [
+        (5, "attempt-number")
+    ]
+    assert rules(*BASE, started(0, "x", {"h1": [0]}, 1)) == [(4, "unknown-workload")]
+    assert rules(*BUSY, stopped(1, "a1", "finished"), started(2, "a1", EIGHT, HOUR, attempt=2)) == [(9, "state")]
+    assert rules(*BUSY, {**stopped(1, "a1", "finished"), "attempt": 2}) == [(8, "attempt-number")]
+    assert rules(*BUSY, started(1, "a1", EIGHT, HOUR, attempt=2)) == [(8, "state")]
+    assert rules(*BUSY, submitted(1, "a1", "a", 1, 1)) == [(8, "submitted-twice")]
+
+
+def test_a_resumable_victim_waits_again_at_once_and_another_one_ends() -> None:
+    """Requeues follow the stop at the same moment, and only where they are due."""
+    without = [line for line in SWAP if line["kind"] != "requeued"]
+    assert rules(*without, row(3 * HOUR, "checkpoint", "b1", attempt=1)) == [(12, "not-requeued")]
+    rigid = [{**line, "resumable": False} if line["kind"] == "submitted" else line for line in SWAP]
+    assert rules(*rigid) == [(12, "requeued")]
+
+
+def test_the_words_of_a_start_must_fit_what_was_submitted() -> None:
+    """Allocated means a minimum runtime, and protection lasts exactly as long."""
+    one = submitted(0, "x", "a", 1, 5)
+    assert rules(*BASE, one, started(0, "x", {"h1": [0]}, 5, allocated=False)) == [(5, "allocated")]
+    assert rules(*BASE, one, started(0, "x", {"h1": [0]}, 4)) == [(5, "protection")]
+    assert rules(*BASE, submitted(0, "x", "zz", 1, 5), started(0, "x", {"h1": [0]}, 5)) == [(5, "unknown-budget")]
+
+
+def test_a_reservation_is_put_off_only_for_a_cause() -> None:
+    """A firm time moves later only after a host left, budgets changed or a better-ranked workload came."""
+    ask = submitted(1, "b1", "b", 8, HOUR)
+
+    def reserve(at: int, start: int, *, estimate: bool = False) -> Row:
+        return row(at, "reserved", "b1", start_ms=start, hosts=["h1"], estimate=estimate)
+
+    assert rules(*BUSY, ask, reserve(1, 50), reserve(2, 40)) == []
+    assert rules(*BUSY, ask, reserve(1, 50), reserve(2, 60)) == [(10, "reservation-later")]
+    assert rules(*BUSY, ask, reserve(1, 50, estimate=True), reserve(2, 60)) == []
+    assert rules(*BUSY, ask, reserve(1, 50), host("h2", 2, state="lost"), stopped(2, "a2", "host_lost"),
+                 row(2, "requeued", "a2"), reserve(2, 60)) == []  # fmt: skip
+    worse = [stopped(2, "a2", "finished"), submitted(2, "a3", "a", 1, 1), started(2, "a3", {"h2": [0]}, 1)]
+    assert rules(*BUSY, ask, reserve(1, 50), *worse, reserve(3, 60)) == [(13, "reservation-later")]
+    better = [stopped(2, "a2", "finished"), submitted(2, "b0", "b", 1, 1, priority=5), started(2, "b0", {"h2": [0]}, 1)]
+    assert rules(*BUSY, ask, reserve(1, 50), *better, reserve(3, 60)) == []
+
+
+def test_a_tree_that_gives_away_more_than_the_whole_is_found() -> None:
+    """Children sum to at most their parent."""
+    assert rules(tree(a="2/3", b="1/2")) == [(1, "budgets")]
+
+
+BAD_LINES = {
+    b"{": "not-json",
+    b"\xff\xfe": "not-json",
+    b"[" * 100_000: "not-json",
+    b"9" * 10_000: "not-json",
+    b"[1]": "not-an-object",
+    b'{"at": 1}': "unknown-kind",
+    b'{"at": 1, "kind": "sbmitted"}': "unknown-kind",
+    b'{"at": 1, "kind": ["x"]}': "unknown-kind",
+    b'{"kind": "requeued", "workload": "x"}': "missing-key",
+    b'{"at": 1, "kind": "requeued"}': "missing-key",
+    b'{"at": true, "kind": "requeued", "workload": "x"}': "wrong-type",
+    b'{"at": 1.5, "kind": "requeued", "workload": "x"}': "wrong-type",
+    b'{"at": NaN, "kind": "requeued", "workload": "x"}': "wrong-type",
+    b'{"at": -1, "kind": "requeued", "workload": "x"}': "wrong-type",
+    b'{"at": 1, "kind": "stopped", "workload": "x", "attempt": 1, "reason": "tired"}': "wrong-type",
+    b'{"at": 1, "kind": "budgets_applied", "budgets": [{"path": "/", "share": "1/0"}], "policy": {}}': "wrong-type",
+    b'{"at": 1, "kind": "host", "host": "h", "state": "ready"}': "missing-key",
+}
+
+
+@pytest.mark.parametrize("raw", BAD_LINES, ids=lambda raw: raw[:30].decode("latin-1"))
+def test_a_bad_line_is_named_with_its_number_and_passed_over(raw: bytes) -> None:
+    """No line of a log makes the audit fail; the ones after it are still judged."""
+    good = [json.dumps(line).encode() for line in SWAP]
+    found = audit([*good, b"  ", raw, b'{"at": 3, "kind": "refused", "workload": "late", "reason": ""}']).findings
+    assert [(finding.line, finding.rule) for finding in found] == [
+        (len(good) + 2, BAD_LINES[raw]),
+        (len(good) + 3, "time-goes-back"),
+    ]
+
+
+def test_no_damaged_log_makes_the_audit_fail() -> None:
+    """Lines dropped, doubled, swapped and with values exchanged give findings, never an exception."""
+    chance = random.Random(7)
+    values = [None, 0, 1, -1, 10**30, "x", "h1", "a1", "b1", [], {}, [["a1", 1]], {"h1": [0]}, True, "preempted", "1/2"]
+    for _ in range(1_500):
+        rows = [dict(line) for line in SWAP]
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(rows))
+            match chance.randrange(4):
+                case 0:
+                    del rows[place]
+                case 1:
+                    rows.insert(place, rows[chance.randrange(len(rows))])
+                case 2:
+                    rows[place]["at"] = chance.choice([0, 1, 2 * HOUR, 9 * HOUR])
+                case _:
+                    rows[place][chance.choice(list(rows[place]))] = chance.choice(values)
+        run(*rows).summary()
+
+
+def test_the_command_prints_findings_with_their_lines_and_leaves_with_1() -> None:
+    """Exit code 0 for a right log and 1 for a wrong one; a file or stdin; text or JSON."""
+    good = "\n".join(json.dumps(line) for line in SWAP)
+    result = CliRunner().invoke(audit_command, ["-"], input=good)
+    assert result.exit_code == 0
+    assert "preemptions 1" in result.output
+    assert "OCCUPANCY" in result.output
+    result = CliRunner().invoke(audit_command, ["-", "-o", "json"], input=good + "\n{")
+    assert result.exit_code == 1
+    answer = json.loads(result.output)
+    assert [(finding["line"], finding["rule"]) for finding in answer["findings"]] == [(14, "not-json")]
+    assert answer["summary"]["starts"] == 3
+    result = CliRunner().invoke(audit_command, ["-"], input=good + '\n{"at": 99999999999, "kind": "x\\u001b"}')
+    assert result.exit_code == 1
+    assert "line 14:" in result.output
+    assert "\x1b" not in result.output
+
+
+def test_an_empty_log_is_an_error_not_a_success() -> None:
+    """A log without any event is no proof of anything."""
+    result = CliRunner().invoke(audit_command, ["-"], input="")
+    assert "no event" in str(result.exception)
