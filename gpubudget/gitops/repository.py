@@ -1,0 +1,371 @@
+"""A budgets repository, read only: a ref's commit, the files below a folder at that commit, who descends from whom.
+
+The only module that uses GitPython. Knows nothing of budgets. Its rules:
+
+- Nothing is checked out, no hook runs, nobody is asked for a password, and only the named ref is fetched.
+- Git never sees a revision expression of a caller: a full ref name is looked up, and then only full ids are used.
+- Variables named ``GIT_*`` (git sets them in hooks) do not reach it, but for those that say how to log in.
+- Whatever is missing, broken, too large or not a plain file raises. It is never taken for "there is nothing".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from gpubudget.errors import GpuBudgetError, InvalidInputError
+from gpubudget.gitops.source import PROTOCOLS, Source, folder_parts, full_names, without_secrets
+
+if TYPE_CHECKING:
+    from git import Git, Repo
+    from git.objects.base import IndexObjUnion, Object
+    from git.objects.tree import Tree as Folder
+
+MAX_FILE_BYTES = 1 << 20
+MAX_TOTAL_BYTES = 64 << 20
+MAX_ENTRIES = 20_000
+MAX_DEPTH = 64
+
+_FETCHED = "refs/gpubudget/fetched"
+_LINK_MODE = 0o120000
+_KINDS = {"commit": "a commit", "tree": "a folder", "blob": "a file", "submodule": "a submodule", "link": "a link"}
+_GRACE = 5.0
+_KEEP = "nothing is applied; the daemon keeps what it has"
+_LOGIN = ("GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY")
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "gc.autoDetach": "false",  # nothing of git outlives the command that started it
+    "maintenance.autoDetach": "false",
+    "safe.bareRepository": "all",  # the one that was named is meant
+    "transfer.fsckObjects": "true",
+}
+
+
+class RepositoryError(GpuBudgetError):
+    """The repository cannot be read as asked: it, the ref, the folder or an object of it is missing or broken."""
+
+    slug = "repository"
+
+    def __init__(self, message: str, *, hint: str = _KEEP) -> None:
+        super().__init__(message, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit: its full id, who wrote it (``Name <address>``), when it was made (milliseconds) and its parents."""
+
+    id: str
+    author: str
+    committed: int
+    parents: tuple[str, ...]
+
+
+class Repository:
+    """An open repository; see ``open_repository``. All ids are full commit ids."""
+
+    def __init__(self, repo: Repo, source: Source, timeout: float) -> None:
+        self._repo = repo
+        self._source = source
+        self._timeout = timeout
+
+    def fetch(self, ref: str) -> str:
+        """The commit that ``ref`` names now, with its history at hand; a remote repository is asked for it."""
+        names = full_names(ref)
+        if not self._source.remote:
+            return self._commit_of(ref, {name: name for name in names if self._lookup(name)})
+        lines = (line.partition("\t") for line in self._ls_remote(*names).splitlines())
+        there = {name: pointed for pointed, _, name in lines if name in names}
+        if len(there) == 1:
+            self._bring(*next(iter(there.items())))
+        return self._commit_of(ref, dict.fromkeys(there, _FETCHED))
+
+    def _bring(self, name: str, pointed: str) -> None:
+        """Fetches one ref. Git may keep back an update without a word, and then an old commit must not be used."""
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+        self._git("fetch", *options, "--", self._source.place, f"+{name}:{_FETCHED}")
+        if self._lookup(_FETCHED) != pointed:
+            why = "it moved meanwhile, or that repository is a shallow clone"
+            raise RepositoryError(
+                f"{name} of {self._source.shown} did not come with the fetch: {why}", hint="run it again"
+            )
+
+    def commit(self, commit: str) -> Commit:
+        """Who made a commit, when, and from what."""
+        with self._clear(f"read commit {commit}"):
+            found = self._repo.commit(commit)
+            _content(found)
+            author = f"{found.author.name or ''} <{found.author.email or ''}>"
+            parents = tuple(parent.hexsha for parent in found.parents)
+            return Commit(found.hexsha, _printable(author), found.committed_date * 1_000, parents)
+
+    def has(self, commit: str) -> bool:
+        """Whether the commit is in this repository."""
+        return self._run("cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
+
+    def is_shallow(self) -> bool:
+        """Whether history is cut off, so that an ancestor may be missing."""
+        return self._git("rev-parse", "--is-shallow-repository").strip() == "true"
+
+    def is_ancestor(self, ancestor: str, descendant: str) -> bool:
+        """Whether ``descendant`` has ``ancestor`` in its history, or is it. Raises if one of them is not here."""
+        done = self._run("merge-base", "--is-ancestor", ancestor, descendant)
+        if done.returncode not in {0, 1}:
+            raise self._failure(f"compare {ancestor} with {descendant}", done.stderr)
+        return done.returncode == 0
+
+    def files(self, commit: str, path: str) -> dict[str, bytes]:
+        """The content of every file below the folder ``path`` at ``commit``, by its path from that folder on.
+
+        Raises RepositoryError if the folder is missing or empty, and InvalidInputError naming each link, submodule,
+        over-sized file or unreadable name in it: what is not a plain file is never followed and never left out.
+        """
+        found: dict[str, bytes] = {}
+        refused: list[str] = []
+        total = 0
+        with self._clear(f"read {path!r} at commit {commit}"):
+            folder = self._folder(commit, path)
+            for item in _walk(folder):
+                name = str(item.path).removeprefix(f"{folder.path}/")
+                if reason := "is there twice" if name in found else _why_not(item):
+                    refused.append(f"{name!a} {reason}")
+                    continue
+                found[name] = _content(item)
+                total += len(found[name])
+                if total > MAX_TOTAL_BYTES:
+                    raise InvalidInputError(
+                        f"{path!r} at commit {commit} has more than {MAX_TOTAL_BYTES} bytes", hint=_KEEP
+                    )
+        if refused:
+            what = f"{len(refused)} file{'s' * (len(refused) > 1)} of {path!r} at commit {commit} cannot be used"
+            raise InvalidInputError(
+                f"{what}: {'; '.join(sorted(refused)[:10])}", hint="keep plain YAML files there only"
+            )
+        if not found:
+            raise RepositoryError(f"the folder {path!r} at commit {commit} is empty")
+        return found
+
+    def _folder(self, commit: str, path: str) -> Folder:
+        at = self._repo.commit(commit).tree
+        parts = folder_parts(path)
+        for depth in range(len(parts)):
+            _content(at)
+            item = next((item for item in at if item.path == "/".join(parts[: depth + 1])), None)
+            if item is None:
+                raise RepositoryError(f"there is no folder {path!r} at commit {commit}")
+            if item.type != "tree":
+                raise RepositoryError(f"{item.path!r} at commit {commit} is {_KINDS[_kind(item)]}, not a folder")
+            at = item
+        return at
+
+    def _lookup(self, name: str) -> str:
+        """The id of what a full ref name, or an id with what it should be peeled to, points to; else an empty text."""
+        done = self._run("rev-parse", "--verify", "--quiet", name)
+        if done.returncode not in {0, 1}:
+            raise self._failure(f"look up {name}", done.stderr)
+        return done.stdout.strip()
+
+    def _commit_of(self, ref: str, found: dict[str, str]) -> str:
+        """The commit of the one ref that was found, through annotated tags; ``found`` says what it is called here."""
+        if not found:
+            raise self._no_ref(ref)
+        if len(found) > 1:
+            hint = f"write {' or '.join(found)}"
+            raise InvalidInputError(f"{self._source.shown} has a branch and a tag called {ref!r}", hint=hint)
+        ((name, here),) = found.items()
+        pointed = self._lookup(here)
+        if commit := self._lookup(f"{pointed}^{{commit}}"):
+            return commit
+        kind = _KINDS.get(self._run("cat-file", "-t", f"{pointed}^{{}}").stdout.strip())
+        what = f"names {kind}, not a commit" if kind else f"points to {pointed}, which is missing or damaged"
+        raise RepositoryError(f"{name} of {self._source.shown} {what}")
+
+    def _no_ref(self, ref: str) -> RepositoryError:
+        where = self._source.shown
+        head = "" if self._source.remote else self._lookup("HEAD")
+        if head or (self._ls_remote() if self._source.remote else self._git("for-each-ref", "--count=1")):
+            return RepositoryError(f"{where} has no branch or tag {ref!r}")
+        return RepositoryError(f"{where} has no commits yet, so there is no {ref!r}")
+
+    def _ls_remote(self, *names: str) -> str:
+        return self._git("ls-remote", "--quiet", "--", self._source.place, *names)
+
+    def _git(self, *arguments: str) -> str:
+        """What a git command prints; raises RepositoryError if it fails."""
+        done = self._run(*arguments)
+        if done.returncode:
+            raise self._failure(f"run git {arguments[0]}", done.stderr)
+        return done.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return _run(self._repo.git, arguments, self._source.shown, self._timeout)
+
+    def _failure(self, doing: str, said: str) -> RepositoryError:
+        return RepositoryError(f"cannot {doing} in {self._source.shown}: {_reason(said)}")
+
+    @contextmanager
+    def _clear(self, doing: str) -> Iterator[None]:
+        """Turns all that GitPython raises for missing or broken objects into one sentence."""
+        from git.exc import GitError, ODBError  # noqa: PLC0415 - GitPython fails to import where git is missing
+
+        try:
+            yield
+        except (
+            GitError,
+            ODBError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            AssertionError,
+            OSError,
+        ) as error:
+            raise self._failure(doing, str(error)) from error
+
+
+@contextmanager
+def open_repository(source: Source, mirror: Path, timeout: float = 60.0) -> Iterator[Repository]:
+    """A repository for the time of a ``with``: the folder itself, or for a URL the bare ``mirror`` kept for it.
+
+    No other process may use the same mirror meanwhile. ``timeout`` bounds each git command, in seconds. While it is
+    open this process has a cleaned environment, so it is for programs with one thread.
+    """
+    with _clean_environment():
+        try:
+            from git import Git, Repo  # noqa: PLC0415 - it fails to import where git is missing
+            from git.exc import InvalidGitRepositoryError, NoSuchPathError  # noqa: PLC0415
+        except ImportError as error:
+            raise RepositoryError("git is not installed, or not on the PATH", hint="install git") from error
+        place = mirror if source.remote else Path(source.place)
+        if source.remote:
+            _prepare(mirror, Git(), timeout)
+        os.environ["GIT_CEILING_DIRECTORIES"] = str(place.resolve().parent)  # never a repository further up
+        try:
+            repo = Repo(place, expand_vars=False)
+        except (InvalidGitRepositoryError, NoSuchPathError, OSError, ValueError) as error:
+            raise RepositoryError(f"{source.shown} is not a git repository") from error
+        try:
+            yield Repository(repo, source, timeout)
+        finally:
+            repo.close()
+
+
+def _prepare(mirror: Path, git: Git, timeout: float) -> None:
+    """Makes the mirror if there is none, and frees it of the locks of a git that was killed."""
+    for lock in mirror.rglob("*.lock"):
+        lock.unlink(missing_ok=True)
+    done = _run(git, ("init", "--quiet", "--bare", "--template=", "--", str(mirror)), str(mirror), timeout)
+    if done.returncode:
+        raise RepositoryError(f"cannot keep a mirror in {mirror}: {_reason(done.stderr)}", hint="choose a --cache-dir")
+
+
+@contextmanager
+def _clean_environment() -> Iterator[None]:
+    """An environment in which git reads what it is pointed at, asks nobody and runs nothing else."""
+    before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
+    os.environ.update({name: before[name] for name in _LOGIN if name in before})
+    os.environ.setdefault("GIT_ASKPASS", "")
+    os.environ["GIT_SSH_COMMAND"] = f"{before.get('GIT_SSH_COMMAND', 'ssh')} -oBatchMode=yes"
+    os.environ["GIT_TERMINAL_PROMPT"] = "0"
+    os.environ["GIT_ALLOW_PROTOCOL"] = ":".join(PROTOCOLS)
+    os.environ["GIT_NO_REPLACE_OBJECTS"] = os.environ["GIT_NO_LAZY_FETCH"] = "1"
+    os.environ["GIT_GRAFT_FILE"] = os.devnull
+    os.environ["GIT_CONFIG_COUNT"] = str(len(_CONFIG))
+    for number, (key, value) in enumerate(_CONFIG.items()):
+        os.environ[f"GIT_CONFIG_KEY_{number}"] = key
+        os.environ[f"GIT_CONFIG_VALUE_{number}"] = value
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith("GIT_")]:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _run(git: Git, arguments: tuple[str, ...], shown: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """A finished git command. It and whatever it started is ended at the time limit, and if we are interrupted."""
+    command = [str(git.GIT_PYTHON_GIT_EXECUTABLE), *arguments]
+    running = git.execute(command, as_process=True, start_new_session=True)  # ends its process once it is forgotten
+    process = cast("subprocess.Popen[bytes]", running.proc)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            hint = "see whether the place answers, or give a longer --timeout"
+            raise RepositoryError(f"git {arguments[0]} on {shown} took longer than {timeout:g} s", hint=hint) from None
+        raise
+    said = (out.decode(errors="replace"), err.decode(errors="replace"))
+    return subprocess.CompletedProcess(arguments, process.returncode, *said)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process group: first so that git can remove its own locks and unfinished files, then for good."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=_GRACE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _walk(folder: Folder) -> Iterator[IndexObjUnion]:
+    """All that is not a folder below ``folder``, bounded: a few objects can unfold to endlessly many paths."""
+    pending, entries = [(folder, 0)], 0
+    while pending:
+        at, depth = pending.pop()
+        _content(at)
+        for item in at:
+            entries += 1
+            if entries > MAX_ENTRIES or depth > MAX_DEPTH:
+                most = f"at most {MAX_ENTRIES} files and folders, {MAX_DEPTH} deep"
+                raise InvalidInputError(f"the folder {str(folder.path)!r} holds too much ({most})", hint=_KEEP)
+            if item.type == "tree":
+                pending.append((item, depth + 1))
+            else:
+                yield item
+
+
+def _kind(item: IndexObjUnion) -> str:
+    return "link" if item.mode == _LINK_MODE else str(item.type)
+
+
+def _why_not(item: IndexObjUnion) -> str:
+    """Why a file is refused, or an empty text."""
+    if (kind := _kind(item)) != "blob":
+        return f"is {_KINDS[kind]}"
+    if not str(item.path).isprintable():
+        return "has a name that is not readable UTF-8"
+    if item.size > MAX_FILE_BYTES:
+        return f"is {item.size} bytes long, more than {MAX_FILE_BYTES}"
+    return ""
+
+
+def _content(item: Object) -> bytes:
+    """The bytes of an object, which must be those that its id was made from."""
+    if item.size > MAX_TOTAL_BYTES:
+        raise ValueError(f"object {item.hexsha} is {item.size} bytes long, more than {MAX_TOTAL_BYTES}")
+    data: bytes = item.data_stream.read()
+    header = f"{item.type} {len(data)}\0".encode()
+    if hashlib.sha1(header + data, usedforsecurity=False).hexdigest() != item.hexsha:
+        raise ValueError(f"object {item.hexsha} is damaged")
+    return data
+
+
+def _reason(said: str) -> str:
+    """One line of what git said: the first that is neither empty nor a warning."""
+    lines = [line.strip() for line in without_secrets(said).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("warning:", "hint:"))]
+    return _printable(told[0].removeprefix("fatal: ").removeprefix("error: ")) if told else "git does not say why"
+
+
+def _printable(text: str) -> str:
+    shown = text if len(text) <= 500 else text[:500] + "..."  # noqa: PLR2004 - a sentence, not a page
+    return shown if shown.isprintable() else ascii(shown)[1:-1]
