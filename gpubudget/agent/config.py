@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpubudget.errors import GpuBudgetError, InvalidInputError
 from gpubudget.gitops import structure
 from gpubudget.gitops.diagnostics import Diagnostic, to_text
 from gpubudget.gitops.yamlfile import Map, parse, value_place
 from gpubudget.units import DAY, MINUTE, SECOND, format_duration, parse_duration
+
+T = TypeVar("T")
 
 LONGEST = DAY
 """No check or step may take longer, and no check may be rarer."""
@@ -67,7 +69,8 @@ def load_config(path: Path) -> Config:
     if not problems:
         problems = structure.problems("agent", path.name, value) or list(_contradictions(path.name, value))
     if problems:
-        raise InvalidInputError("\n".join(to_text(problem) for problem in problems).removeprefix("error: "))
+        listed = "\n".join(to_text(problem, f"{path.parent}/") for problem in problems)
+        raise InvalidInputError(f"the configuration {path} cannot be used:\n{listed}")
     found: dict[str, Any] = dict(value)
     if "keep_logs" in found:
         found["keep_logs"] = parse_duration(found["keep_logs"])
@@ -76,7 +79,7 @@ def load_config(path: Path) -> Config:
     return Config(**found)
 
 
-def _made(kind: Callable[..., Any], one: Map) -> Any:
+def _made(kind: Callable[..., T], one: Map) -> T:
     """A check or a step of what the file says of it."""
     given: dict[str, Any] = {**one, **{key: parse_duration(one[key]) for key in ("every", "timeout") if key in one}}
     if "command" in given:
@@ -101,8 +104,8 @@ def _contradictions(file: str, config: Map) -> Iterator[Diagnostic]:
 def _wrong_entry(file: str, kind: str, one: Map) -> Iterator[Diagnostic]:
     place = value_place(file, one, "name")
     if kind == "repair" and ("command" in one) == ("url" in one):
-        message = f"the step {one['name']} has {'both' if 'url' in one else 'neither'} a command and a url"
-        yield Diagnostic("missing-key", place, message.replace("neither a command and", "neither a command nor"), "one")
+        has = "both a command and a url" if "url" in one else "neither a command nor a url"
+        yield Diagnostic("missing-key", place, f"the step {one['name']} has {has}", "give it one of the two")
     if "command" in one and not one["command"]:
         message = f"the command of {one['name']} is empty"
         yield Diagnostic("out-of-bounds", place, message, "name a program, then its arguments")

@@ -10,10 +10,13 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
+from gpubudget.agent.config import Config
 from gpubudget.errors import InvalidInputError
+
+Nvml = Any
+"""NVML's module, handles and answers, which have no types."""
 
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Critical XIDs that a faulty program causes and that say nothing of the GPU."""
@@ -60,10 +63,22 @@ class SimulatedGPUs:
         """Nothing is held or noted: the file says what is."""
 
 
+def open_gpus(config: Config, simulated: int | None, folder: Path) -> Gpus:
+    """The GPUs of this host, or so many simulated ones, which ``simulated-gpus.json`` in ``folder`` makes ill.
+
+    Raises InvalidInputError if there are none.
+    """
+    if simulated:
+        return SimulatedGPUs(simulated, folder / "simulated-gpus.json")
+    import pynvml  # noqa: PLC0415 - not needed where GPUs are simulated
+
+    return NvmlGPUs(pynvml, config.gpus, config.max_temperature)
+
+
 class NvmlGPUs:
     """The GPUs that the driver shows. ``nvml`` is the module ``pynvml``."""
 
-    def __init__(self, nvml: ModuleType | Any, expected: int | None, max_temperature: int) -> None:
+    def __init__(self, nvml: Nvml, expected: int | None, max_temperature: int) -> None:
         self._nvml = nvml
         self._max_temperature = max_temperature
         self._events: Any = None
@@ -119,21 +134,21 @@ class NvmlGPUs:
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
-    def _handle(self, index: int) -> Any:
+    def _handle(self, index: int) -> Nvml:
         """NVML's handle of one GPU, or what NVML says instead."""
         try:
             return self._nvml.nvmlDeviceGetHandleByIndex(index)
         except self._nvml.NVMLError as problem:
             return str(problem)
 
-    def _uuid(self, handle: Any) -> str:
+    def _uuid(self, handle: Nvml) -> str:
         try:
             uuid = self._nvml.nvmlDeviceGetUUID(handle)
         except self._nvml.NVMLError:
             return "no UUID"
         return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
 
-    def _of_one(self, index: int, handle: Any) -> list[str]:
+    def _of_one(self, index: int, handle: Nvml) -> list[str]:
         if isinstance(handle, str):
             return ["cannot be reached"]
         nvml, wrong = self._nvml, []
@@ -160,7 +175,7 @@ class NvmlGPUs:
             wrong.append(f"has reported XID {', '.join(map(str, sorted(xids)))}")
         return wrong
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _asked(self, question: Callable[[], Nvml]) -> Nvml:
         """The answer, or None when this GPU does not know such a thing."""
         try:
             return question()
@@ -169,28 +184,27 @@ class NvmlGPUs:
         ):  # fmt: skip
             return None
 
-    def _note_xids(self, handles: list[tuple[int, Any]]) -> None:
+    def _note_xids(self, handles: list[tuple[int, Nvml]]) -> None:
         """Take note of the critical XIDs that came since the last time."""
         nvml = self._nvml
         try:
             if self._events is None:
                 self._events = nvml.nvmlEventSetCreate()
                 for _, handle in handles:
-                    if not isinstance(handle, str):
-                        self._asked(
-                            lambda one=handle: nvml.nvmlDeviceRegisterEvents(
-                                one, nvml.nvmlEventTypeXidCriticalError, self._events
-                            )
-                        )
+                    self._listen(handle)
             for _ in range(_MOST_XIDS):
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-                index = nvml.nvmlDeviceGetIndex(event.device)
                 if event.eventData not in HARMLESS_XIDS:
-                    self._xids.setdefault(index, set()).add(event.eventData)
+                    self._xids.setdefault(nvml.nvmlDeviceGetIndex(event.device), set()).add(event.eventData)
         except nvml.NVMLError_Timeout:
             return  # no more of them
         except nvml.NVMLError:
             self._free_events()  # listen anew next time; a GPU that fails says so in its other answers
+
+    def _listen(self, handle: Nvml) -> None:
+        nvml = self._nvml
+        if not isinstance(handle, str):
+            self._asked(lambda: nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events))
 
     def _free_events(self) -> None:
         if self._events is not None:

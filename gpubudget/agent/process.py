@@ -38,7 +38,7 @@ class Attempt:
     """One attempt on record. It has ended when ``exit`` is set, and ``lost`` when only its supervisor has."""
 
     key: Key
-    folder: str
+    folder: Path
     plan: dict[str, Any]
     exit: dict[str, Any] | None = None
     forgotten: bool = False
@@ -70,21 +70,22 @@ class Attempts:
         self._state = state
         self._run_as_root = run_as_root
         self._known: dict[Key, Attempt] = {}
+        self.news = False  # an attempt has started or ended since this was last set back
         for folder in state.recorded():
-            plan = read_json(str(folder), ATTEMPT)
+            plan = read_json(folder, ATTEMPT)
             key = Key(plan["workload"], plan["attempt"])
-            self._known[key] = attempt = Attempt(key, str(folder), plan, forgotten=is_forgotten(folder))
+            self._known[key] = attempt = Attempt(key, folder, plan, forgotten=is_forgotten(folder))
             self._adopt(attempt)
 
-    def start(self, order: Run) -> bool:
-        """Start an attempt, unless it was started or refused before; False if so."""
+    def start(self, order: Run) -> None:
+        """Start an attempt, unless it was started or refused before."""
         if known := self._known.get(order.key):
-            known.forgotten = False  # the daemon asks again: it has to be told again
-            return False
+            self._remind(known)
+            return
+        self.news = True
         attempt = self._record(order)
         if attempt.exit is None:
             self._spawn(attempt)
-        return True
 
     def stop(self, order: Stop) -> None:
         """Ask an attempt to end; one that was never here never will be."""
@@ -92,7 +93,7 @@ class Attempts:
         if attempt is None:
             self._record_unknown(order)
         elif attempt.exit is not None:
-            attempt.forgotten = False
+            self._remind(attempt)
         else:
             self._stop(attempt, order.grace_ms)
 
@@ -115,7 +116,12 @@ class Attempts:
         if attempt and not attempt.running and not attempt.forgotten:
             attempt.forgotten = True
             with contextlib.suppress(OSError):
-                self._state.mark_forgotten(Path(attempt.folder))
+                self._state.mark_forgotten(attempt.folder)
+
+    def _remind(self, attempt: Attempt) -> None:
+        """The daemon asks for something that has ended and was forgotten: it has to be told again."""
+        self.news |= attempt.forgotten
+        attempt.forgotten = False
 
     def running(self) -> list[Attempt]:
         """The attempts that have processes."""
@@ -141,7 +147,7 @@ class Attempts:
         attempt, data, size = self._known.get(order.key), b"", 0
         offset = max(order.offset, 0)
         over = attempt is None or not attempt.running  # decided before reading: what came last is not missed
-        with contextlib.suppress(OSError), open(self._state.attempt(order.key) / LOG, "rb") as log:
+        with contextlib.suppress(OSError), (self._state.attempt(order.key) / LOG).open("rb") as log:
             size = os.fstat(log.fileno()).st_size
             log.seek(offset)
             data = log.read(max(0, min(order.limit, TAIL_LIMIT)))
@@ -151,12 +157,13 @@ class Attempts:
 
     def forget_dropped(self) -> None:
         """Let go of attempts whose folders were cleaned away."""
-        for key in [key for key, one in self._known.items() if one.forgotten and not os.path.isdir(one.folder)]:
+        for key in [key for key, one in self._known.items() if one.forgotten and not one.folder.is_dir()]:
             del self._known[key]
 
-    def refresh(self) -> bool:
-        """See which attempts have ended; True if any has."""
-        return any([self._refresh(attempt) for attempt in self.running()])
+    def refresh(self) -> None:
+        """See which attempts have ended."""
+        for attempt in self.running():
+            self._refresh(attempt)
 
     # One attempt's way
 
@@ -168,7 +175,7 @@ class Attempts:
             "grace_ms": order.grace_ms, "ends_by_ms": order.ends_by_ms, "started_ms": supervise.now_ms(),
             "user": None, "environment": {}, "cwd": order.cwd or str(checkpoints),
         }  # fmt: skip
-        attempt, error = Attempt(order.key, str(record), plan), ""
+        attempt, error = Attempt(order.key, record, plan), ""
         self._known[order.key] = attempt
         try:
             plan["user"] = user_of(order.owner, run_as_root=self._run_as_root)
@@ -180,8 +187,8 @@ class Attempts:
             error = f"the checkpoint folder {checkpoints} cannot be made: {problem.strerror}"
         try:
             record.mkdir(mode=0o700)
-            write_json(str(record), ATTEMPT, plan)
-            supervise.sync_folder(str(record.parent))
+            write_json(record, ATTEMPT, plan)
+            supervise.sync_folder(record.parent)
         except OSError as problem:
             error = f"the attempt cannot be put on record in {record}: {problem.strerror}"
         if error:
@@ -199,15 +206,18 @@ class Attempts:
         plan = {"workload": order.workload, "attempt": order.attempt, "command": [], "grace_ms": 0}
         plan |= {"ends_by_ms": None, "started_ms": supervise.now_ms()}
         folder = self._state.attempt(order.key)
-        self._known[order.key] = attempt = Attempt(order.key, str(folder), plan)
+        self._known[order.key] = attempt = Attempt(order.key, folder, plan)
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700)
-            write_json(str(folder), ATTEMPT, plan)
+            write_json(folder, ATTEMPT, plan)
         self._end(attempt, outcome(None, signalled=True, error="it was never started on this host"))
 
     def _spawn(self, attempt: Attempt) -> None:
-        command = [sys.executable, "-I", "-S", supervise.__file__, attempt.folder]
-        clean = {"PATH": os.defpath, supervise.MARK: attempt.folder}  # a workload's variables must not reach root's code
+        command = [sys.executable, "-I", "-S", supervise.__file__, str(attempt.folder)]
+        clean: dict[str, str] = {
+            "PATH": os.defpath,
+            supervise.MARK: attempt.folder,
+        }  # a workload's variables must not reach root's code
         try:
             attempt.child = subprocess.Popen(
                 command, env=clean, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -236,7 +246,7 @@ class Attempts:
         self._ended(attempt, ended)
 
     def _ended(self, attempt: Attempt, ended: dict[str, Any]) -> None:
-        attempt.exit = ended
+        attempt.exit, self.news = ended, True
         if attempt.handle >= 0:
             os.close(attempt.handle)
             attempt.handle = -1
@@ -268,28 +278,27 @@ class Attempts:
             else:
                 os.close(handle)
 
-    def _refresh(self, attempt: Attempt) -> bool:
+    def _refresh(self, attempt: Attempt) -> None:
         """See whether an attempt has ended."""
         if not attempt.lost and attempt.handle >= 0 and not _is_over(attempt.handle):
-            return False
+            return
         if ended := read_json(attempt.folder, EXIT):
             self._ended(attempt, ended)
-            return True
+            return
         attempt.lost = True
         if kill_leftovers(attempt):
-            return False
+            return
         said = read_json(attempt.folder, CLAIM)
         restarted = said and said["boot_id"] != boot_id()
         error = "the host was restarted" if restarted else "its supervisor was lost; all of its processes were killed"
         self._end(attempt, outcome(None, signalled=attempt.grace_told is not None, error=error))
-        return True
 
     def _stop(self, attempt: Attempt, grace_ms: int) -> None:
         """Have the supervisor stop the attempt; again only if the grace period is shortened."""
         if attempt.lost or (attempt.grace_told is not None and attempt.grace_told <= grace_ms):
             return
         attempt.grace_told = grace_ms
-        if not os.path.exists(os.path.join(attempt.folder, CLAIM)) and supervise.claim(attempt.folder, None):
+        if not (attempt.folder / CLAIM).exists() and supervise.claim(attempt.folder, None):
             self._end(attempt, outcome(None, signalled=True, error="it was stopped before it was started"))
             return
         logger.info("stopping %s attempt %d", *attempt.key)

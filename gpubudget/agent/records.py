@@ -77,10 +77,8 @@ class StateFolder:
 
         The records stay for the whole time: they are what keeps an old order from starting an attempt again.
         """
-        ended = []
-        for folder in self.attempts.iterdir():
-            if mark := read_json(str(folder), FORGOTTEN):
-                ended.append((mark["at_ms"], folder))
+        marks = [(read_json(folder, FORGOTTEN), folder) for folder in self.attempts.iterdir()]
+        ended = [(mark["at_ms"], folder) for mark, folder in marks if mark]
         kept = 0
         for at, folder in sorted(ended, reverse=True):
             log = folder / LOG
@@ -93,7 +91,7 @@ class StateFolder:
 
     def mark_forgotten(self, folder: Path) -> None:
         """The daemon has recorded the attempt's end: it is not reported any more."""
-        write_json(str(folder), FORGOTTEN, {"at_ms": now_ms()})
+        write_json(folder, FORGOTTEN, {"at_ms": now_ms()})
 
 
 def is_forgotten(folder: Path) -> bool:

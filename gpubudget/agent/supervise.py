@@ -18,7 +18,9 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 CLAIM, ATTEMPT, STOP, EXIT, LOG = "claim.json", "attempt.json", "stop.json", "exit.json", "output.log"
@@ -44,8 +46,7 @@ class Process(NamedTuple):
 def process(pid: int) -> Process | None:
     """The process with this number, or None."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return Process(int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in b"ZX")
@@ -53,7 +54,8 @@ def process(pid: int) -> Process | None:
 
 def processes() -> dict[int, Process]:
     """All processes of the machine."""
-    found = {pid: process(pid) for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())}
+    numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    found = {pid: process(pid) for pid in numbers}
     return {pid: seen for pid, seen in found.items() if seen}
 
 
@@ -72,41 +74,39 @@ def with_descendants(roots: set[int], seen: dict[int, Process]) -> set[int]:
 
 def boot_id() -> str:
     """What names the time between two boots of the machine."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def read_json(folder: str, name: str) -> Any:
+def read_json(folder: Path, name: str) -> Any:  # noqa: ANN401 - a record is any JSON
     """The content of a record, or None when it does not stand; a record is whole or absent."""
     try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            return json.load(file)
+        return json.loads((folder / name).read_bytes())
     except FileNotFoundError:
         return None
 
 
-def write_json(folder: str, name: str, value: object, *, only_new: bool = False) -> bool:
+def write_json(folder: Path, name: str, value: object, *, only_new: bool = False) -> bool:
     """Write a record durably and as a whole; with ``only_new``, False if it stands already."""
-    path, draft = os.path.join(folder, name), os.path.join(folder, f".{name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
+    draft = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
     try:
+        private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(private, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
         if not only_new:
-            os.replace(draft, path)
+            draft.replace(folder / name)
         else:
-            os.link(draft, path)
+            os.link(draft, folder / name)
     except FileExistsError:
         return False
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
+        draft.unlink(missing_ok=True)
     sync_folder(folder)
     return True
 
 
-def sync_folder(folder: str) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -115,7 +115,7 @@ def sync_folder(folder: str) -> None:
         os.close(handle)
 
 
-def claim(folder: str, pid: int | None) -> bool:
+def claim(folder: Path, pid: int | None) -> bool:
     """Decide what becomes of the attempt: started by ``pid``, or by nobody; False when that is decided already."""
     started = process(pid) if pid else None
     said = {"pid": pid, "ticks": started.ticks if started else None, "boot_id": boot_id()}
@@ -135,7 +135,7 @@ def outcome(code: int | None, *, signalled: bool, error: str = "") -> dict[str, 
 class Supervisor:
     """One attempt, from its first process to its last."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.plan = read_json(folder, ATTEMPT)
         self.main = 0
@@ -148,7 +148,7 @@ class Supervisor:
     def run(self) -> None:
         """Start the command and stay until all of its processes are gone; then leave the outcome."""
         try:
-            self.main, self.error = launch(self.plan, os.path.join(self.folder, LOG))
+            self.main, self.error = launch(self.plan, self.folder / LOG)
         except OSError as problem:
             self.code, self.error = CANNOT_RUN, f"cannot start a process: {problem.strerror}"
         while not self.all_gone():
@@ -203,7 +203,7 @@ def signal_all(number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def launch(plan: dict[str, Any], log: str) -> tuple[int, str]:
+def launch(plan: dict[str, Any], log: Path) -> tuple[int, str]:
     """Start the command in a group of its own: its process number, and what kept it from running, if anything did."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     reading, writing = os.pipe()  # closed by a successful exec
@@ -214,7 +214,7 @@ def launch(plan: dict[str, Any], log: str) -> tuple[int, str]:
         os._exit(code)
     os.close(output)
     os.close(writing)
-    with open(reading, "rb") as said:
+    with os.fdopen(reading, "rb") as said:
         return pid, said.read().decode("utf-8")
 
 
@@ -247,7 +247,7 @@ def become(plan: dict[str, Any], output: int) -> tuple[int, str]:
         return CANNOT_RUN, f"{doing}: {problem}"
 
 
-def main(folder: str) -> None:
+def main(folder: Path) -> None:
     """Supervise the attempt whose record is in ``folder``, unless it was decided that it never starts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -258,5 +258,5 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]))
     os._exit(0)  # there is nothing to tidy up, and somebody waits for the end

@@ -115,7 +115,7 @@ def parse_answer(data: object) -> Answer:
     return plain.decode(Answer, known, "answer")
 
 
-def _known(kind: type[Any], data: object) -> Any:
+def _known(kind: type[Any], data: object) -> Any:  # noqa: ANN401 - what is no object stays what it is
     """An object without the keys that ``kind`` does not have."""
     if not isinstance(data, dict):
         return data
