@@ -18,7 +18,7 @@ from gpubudget.cli import follow
 from gpubudget.cli.client import Answer, Client, segment
 from gpubudget.cli.connect import connected
 from gpubudget.cli.output import Format, output_option, printable, rendered, say
-from gpubudget.cli.values import BUDGET, DURATION, POOL, Name, Whole
+from gpubudget.cli.values import BUDGET, DURATION, POOL, Whole
 from gpubudget.cli.views import WORKLOADS
 from gpubudget.cli.workloadfile import workloads_of
 from gpubudget.errors import GpuBudgetError, UsageError
@@ -68,7 +68,7 @@ def workload_options(command: C) -> C:
             "--priority", type=Whole("priority", -1000, 1000), help="Order among the workloads of its own budget only."
         ),
         click.option("--retries", type=Whole("retries", 0, 100), help="How often it starts again after it failed."),
-        click.option("--name", type=Name("name"), help="What people call it."),
+        click.option("--name", help="What people call it."),
         click.option(
             "-e",
             "--env",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,15 @@ def _parsed(name: str, data: bytes) -> Any:  # noqa: ANN401 - any YAML
         return json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError):
         pass  # the reader of YAML finds the place, also of what is wrong in JSON
+    if not data.strip():
+        return []
+    if len(data) > yamlfile.MAX_BYTES:
+        limit = f"the {yamlfile.MAX_BYTES:,} that are read"
+        raise InvalidInputError(f"{name} has {len(data):,} bytes of YAML, more than {limit}", hint="write it as JSON")
     content, problems = yamlfile.parse(name, data)
     if problems:
-        raise InvalidInputError("\n".join(to_text(problem) for problem in problems), hint=_FORM)
+        texts = [to_text(replace(problem, hint="")) for problem in problems]
+        raise InvalidInputError("\n".join(texts), hint=_FORM)
     return content
 
 
