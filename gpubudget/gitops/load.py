@@ -7,7 +7,7 @@ empty or broken set of files is never an empty tree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -36,12 +36,15 @@ def is_read(path: str) -> bool:
     return path.lower().endswith(SUFFIXES) and not any(part.startswith(".") for part in path.split("/"))
 
 
-def load_tree(files: Mapping[str, bytes]) -> LoadResult:
-    """The tree that ``files`` describe, by path below the tree's folder; files that are not YAML are left alone."""
-    problems: list[Diagnostic] = []
+def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = ()) -> LoadResult:
+    """The tree that ``files`` describe, by path below the tree's folder; files that are not YAML are left alone.
+
+    ``unread`` says what is there and could not be read; it is no less of a problem than what was.
+    """
+    problems = list(unread)
     names = _budget_files(files, problems)
     cluster = _load_cluster(files, problems)
-    budgets = {path: _load_budget(name, files[name], cluster, problems) for path, name in names.items()}
+    budgets = {path: _load_budget(name, files.get(name), cluster, problems) for path, name in names.items()}
     problems += _broken_rules(budgets, cluster)
     reached = rules.walk(budgets, problems)
     problems += rules.folders(budgets, reached)
@@ -56,7 +59,8 @@ def load_tree(files: Mapping[str, bytes]) -> LoadResult:
 def _budget_files(files: Mapping[str, bytes], problems: list[Diagnostic]) -> dict[str, str]:
     """The file of each budget, by the budget's path; files that cannot belong to a tree are problems."""
     found: dict[str, str] = {}
-    for name in sorted(path for path in files if is_read(path)):
+    unread = {problem.position.file for problem in problems}
+    for name in sorted(path for path in unread.union(files) if is_read(path)):
         folder, _, base = name.rpartition("/")
         if not name.isprintable() or "\\" in name or any(part in ("", "..") for part in name.split("/")):
             message = f"the file name {quoted(name)} is not one that a tree can have"
@@ -68,7 +72,7 @@ def _budget_files(files: Mapping[str, bytes], problems: list[Diagnostic]) -> dic
             hint = "rename it, or keep other YAML files in a folder whose name begins with a dot"
             problems.append(Diagnostic("file-unknown", Position(name), message, hint))
     for name, what in ((CLUSTER_FILE, "its pools and policy"), (BUDGET_FILE, "the root budget")):
-        if name not in files:
+        if name not in files and name not in unread:
             message = f"the tree has no {name} at its top"
             problems.append(Diagnostic("file-missing", Position(name), message, f"add one with {what}"))
     return found
@@ -83,8 +87,8 @@ def _load_cluster(files: Mapping[str, bytes], problems: list[Diagnostic]) -> Clu
     return cluster
 
 
-def _load_budget(name: str, data: bytes, cluster: ClusterFile, problems: list[Diagnostic]) -> BudgetFile:
-    value, found = _parsed("budget", name, data)
+def _load_budget(name: str, data: bytes | None, cluster: ClusterFile, problems: list[Diagnostic]) -> BudgetFile:
+    value, found = _parsed("budget", name, data) if data is not None else (None, [])
     budget = read_budget(name, value, cluster.zone, found)
     problems += _bounded(name, found)
     return budget

@@ -204,36 +204,45 @@ def policy(cluster: ClusterFile) -> Iterator[Diagnostic]:
 
 def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
     """What a tree without errors may still get wrong."""
-    effective = {ROOT: dict.fromkeys((pool.name for pool in pools), Fraction(1))}
     for path, budget in reached.items():
-        if budget.shares:
-            above = effective[parent_path(path)]
-            own = budget.shares.value()
-            effective[path] = {pool.name: above[pool.name] * own.of(pool.name) for pool in pools}
-        at = Position(budget.file.file) if budget.file else budget.at
-        about = budget.description
-        if budget.file and not about.managers:
+        if budget.file and not budget.description.managers:
             message = f"{path} names no manager, so nobody is asked to approve its changes"
-            yield Diagnostic("manager-missing", at, message, "add managers: [NAME]")
-        values = [child.shares.value() for child in budget.children]
-        kept = {pool.name: 1 - sum((shares.of(pool.name) for shares in values), Fraction(0)) for pool in pools}
-        most = max(kept, key=kept.__getitem__)
-        if not about.members and kept[most] > 0 and any(effective[path].values()):
-            message = f"{path} keeps {format_share(kept[most])} of its share of {most}, but has no members to spend it"
-            yield Diagnostic("members-missing", at, message, "add members: [NAME], or give it to the children")
-        if about.members and kept[most] == 0 and not any(child.changes for child in budget.children):
-            message = f"{path} has members, but its children get all of its share"
-            yield Diagnostic(
-                "nothing-to-spend", about.members[0].at, message, "leave a part of it to the budget itself"
-            )
+            yield Diagnostic("manager-missing", Position(budget.file.file), message, "add managers: [NAME]")
+    effective = {(ROOT, pool.name): (1, 1) for pool in pools}
+    for path, budget in reached.items():
+        parent, members = parent_path(path), budget.description.members
+        kept = Fraction(0)
         for pool in pools:
-            gpus = effective[path][pool.name] * pool.hosts * pool.gpus_per_host
-            if about.members and 0 < gpus < 1:
-                message = f"the share of {path} comes to {_hundredths(gpus)} GPUs of {pool.name}, less than one"
+            gets, whole = effective[parent, pool.name]
+            own = budget.shares.of(pool.name) if budget.shares else None
+            if own:
+                gets, whole = gets * own.share.numerator, whole * own.share.denominator
+                effective[path, pool.name] = gets, whole
+            kept = max(kept, _kept(budget, pool.name) if gets else kept)
+            gpus = gets * pool.hosts * pool.gpus_per_host
+            if members and 0 < gpus < whole:
+                message = f"the share of {path} comes to {_hundredths(gpus, whole)} GPUs of {pool.name}, less than one"
                 yield Diagnostic("guarantee-small", budget.at, message, "it can still save up GPU-time for short runs")
+        at = Position(budget.file.file) if budget.file else budget.at
+        if kept and not members:
+            message = f"{path} keeps {format_share(kept)} of its share, but has no members to spend it"
+            yield Diagnostic("members-missing", at, message, "add members: [NAME], or give it to the children")
+        elif members and not kept and not any(one.changes for one in (budget, *budget.children)):
+            message = f"{path} has members, but keeps nothing that they could spend"
+            yield Diagnostic(
+                "nothing-to-spend", members[0].at, message, "leave a part of its share to the budget itself"
+            )
 
 
-def _hundredths(number: Fraction) -> str:
-    """Rounded down, with two decimals; below a hundredth as such."""
-    hundredths = number * 100 // 1
+_WHOLE = Fraction(1)
+
+
+def _kept(budget: Listed, pool: str) -> Fraction:
+    terms = (child.shares.of(pool) for child in budget.children)
+    return _WHOLE - sum((term.share for term in terms if term), Fraction(0)) if budget.children else _WHOLE
+
+
+def _hundredths(number: int, whole: int) -> str:
+    """A part of a GPU, rounded down, with two decimals; below a hundredth as such."""
+    hundredths = number * 100 // whole
     return f"0.{hundredths:02d}" if hundredths else "less than 0.01"

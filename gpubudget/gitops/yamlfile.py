@@ -10,7 +10,7 @@ problems are reported, and reading goes on behind each of them wherever it can.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -29,7 +29,7 @@ Value = Any
 Event = Any
 """An event of the parser; which attributes it has depends on its type."""
 
-Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader: Callable[[str], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
@@ -100,7 +100,7 @@ def parse(file: str, data: bytes) -> tuple[Value, list[Diagnostic]]:
         return None, problems
     builder = _Builder(file, problems)
     try:
-        builder.read(yaml.parse(text, Loader=Loader))
+        builder.read(iter(Loader(text).get_event, None))
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax_problem(file, text, error))
         return None, problems
@@ -110,7 +110,7 @@ def parse(file: str, data: bytes) -> tuple[Value, list[Diagnostic]]:
 def _decode(file: str, data: bytes, problems: list[Diagnostic]) -> str | None:
     """The text of a file, each character that cannot be seen replaced; None when it has to be left alone."""
     if len(data) > MAX_BYTES:
-        message = f"the file has {len(data)} bytes, more than the {MAX_BYTES} that are read"
+        message = f"the file is larger than the {MAX_BYTES} bytes that are read"
         problems.append(Diagnostic("file-size", Position(file), message, "split the budget into folders"))
         return None
     try:
