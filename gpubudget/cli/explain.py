@@ -35,7 +35,7 @@ def text(found: Row) -> str:
         facts.append(f"pool   {found['pool']}")
     if found.get("rank") is not None:
         facts.append(f"rank   {found['rank']} of {found['waiting']} that wait there")
-    start = found.get("start_ms", found.get("start"))
+    start = found.get("start_ms")
     if start is not None:
         bound = "about" if found.get("estimate") else "at the latest"
         why = " (an estimate: it hangs on how usage goes on)" if found.get("estimate") else ""

@@ -75,26 +75,27 @@ HOSTS = [
     Column("REASON", lambda h: h.get("reason"), wide=True),
 ]
 
+
+def _gpu_hours(kind: str) -> Column:
+    """What a pool's GPU-time of that kind has been since the scheduler began."""
+    return Column(f"{kind.upper()} GPU-H", lambda p: format_gpu_hours(p[f"{kind}_gpu_ms"]), right=True, wide=True)
+
+
 POOLS = [
     Column("POOL", lambda p: p["name"]),
     Column("HOSTS", lambda p: p.get("hosts"), right=True),
     Column("GPUS", lambda p: p.get("gpus"), right=True),
     Column("FREE", lambda p: p.get("free"), right=True),
+    *map(_gpu_hours, ("capacity", "allocated", "unallocated", "idle", "unavailable")),
 ]
 
 RESERVATIONS = [
     Column("WORKLOAD", lambda r: r["workload"]),
     Column("POOL", lambda r: r.get("pool")),
-    Column("START", lambda r: ago(_start(r)), right=True),
+    Column("START", lambda r: ago(r["start_ms"]), right=True),
     Column("ESTIMATE", lambda r: "yes" if r.get("estimate") else "no"),
     Column("HOSTS", lambda r: r.get("hosts")),
 ]
-
-
-def _start(reservation: Row) -> int | None:
-    """The API's core views call it ``start``, in milliseconds like all times."""
-    found: int | None = reservation.get("start_ms", reservation.get("start"))
-    return found
 
 
 BUDGETS = [

@@ -15,7 +15,7 @@ from gpubudget.errors import InvalidInputError
 from gpubudget.gitops import yamlfile
 from gpubudget.gitops.diagnostics import to_text
 
-_LARGEST = 64 * 1024 * 1024
+_LARGEST = 8 * 1024 * 1024  # the daemon takes no more in one request
 _FORM = "write one mapping or a list of them, with keys such as budget, gpus, min_runtime and command"
 
 Body = dict[str, Any]

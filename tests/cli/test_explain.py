@@ -12,7 +12,7 @@ FOUND = {
     "pool": "a100",
     "rank": 3,
     "waiting": 12,
-    "start": None,
+    "start_ms": None,
     "estimate": False,
     "path": [
         {"path": "language", "share": "1/2", "usage": 7_200_000, "better": []},
@@ -38,10 +38,10 @@ def test_a_waiting_workload() -> None:
 def test_when_it_can_start() -> None:
     """A bound is called one, an estimate too, and a moment that has come is now."""
     soon = now_ms() + 7_230_000
-    assert "start  at the latest 20" in text(FOUND | {"start": soon})
-    assert ", in 2h\n" in text(FOUND | {"start": soon}).replace("in 2h0m", "in 2h")
-    assert "(an estimate: it hangs on how usage goes on)" in text(FOUND | {"start": soon, "estimate": True})
-    assert ", now\n" in text(FOUND | {"start": 0})
+    assert "start  at the latest 20" in text(FOUND | {"start_ms": soon})
+    assert ", in 2h\n" in text(FOUND | {"start_ms": soon}).replace("in 2h0m", "in 2h")
+    assert "(an estimate: it hangs on how usage goes on)" in text(FOUND | {"start_ms": soon, "estimate": True})
+    assert ", now\n" in text(FOUND | {"start_ms": 0})
 
 
 def test_a_running_workload() -> None:
