@@ -1,1 +1,1 @@
-"""The scheduler: pure. No clock, no randomness, no I/O, no logging; the daemon and the simulator are shells around it."""
+"""The scheduler: pure. No clock, no randomness, no I/O, no logging; daemon and simulator are shells around it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _LARGEST = 10**30
 
 
-def encode(value: object) -> Any:
+def encode(value: object) -> Any:  # noqa: ANN401 - plain data has no narrower type; one return a kind
     """Plain data (dict, list, str, int, bool, None) of a value."""
     if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
         return value
@@ -57,7 +57,7 @@ def digest(value: object) -> str:
 
 def decode(wanted: type[T], data: object, where: str = "") -> T:
     """The value of type ``wanted`` that ``data`` is the plain form of; raises InvalidInputError naming the place."""
-    return cast("T", _decoder(wanted)(data, where))
+    return cast("T", _decoder(cast("Hashable", wanted))(data, where))
 
 
 _Decode = Callable[[object, str], object]
@@ -69,7 +69,7 @@ def _fail(where: str, data: object, expected: str) -> InvalidInputError:
 
 
 @cache
-def _decoder(wanted: Any) -> _Decode:
+def _decoder(wanted: Any) -> _Decode:  # noqa: ANN401 - a type form; one return a kind
     """The function that decodes one type, made once."""
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in {Union, types.UnionType}:
@@ -152,7 +152,7 @@ def _tuple_decoder(arguments: tuple[Any, ...]) -> _Decode:
     return decode_tuple
 
 
-def _dict_decoder(item_type: Any) -> _Decode:
+def _dict_decoder(item_type: Any) -> _Decode:  # noqa: ANN401 - a type form
     def decode_dict(data: object, where: str) -> dict[str, object]:
         if not isinstance(data, dict):
             raise _fail(where, data, "an object")
@@ -161,9 +161,9 @@ def _dict_decoder(item_type: Any) -> _Decode:
     return decode_dict
 
 
-def _union_decoder(arguments: tuple[Any, ...]) -> _Decode:
+def _union_decoder(arguments: tuple[type, ...]) -> _Decode:
     optional = type(None) in arguments
-    records = {kind.__name__: kind for kind in arguments if is_dataclass(kind)}
+    records: dict[str, Any] = {kind.__name__: kind for kind in arguments if is_dataclass(kind)}
     others = [kind for kind in arguments if kind is not type(None) and not is_dataclass(kind)]
 
     def decode_union(data: object, where: str) -> object:

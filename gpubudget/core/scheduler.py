@@ -1,39 +1,287 @@
-"""The scheduler core: one mutator, no clock, no randomness, no I/O."""
+"""The scheduler: events in, decisions out.
+
+``Scheduler.handle`` is the only mutator. First the event is checked: one that cannot be raises and changes nothing.
+Then time moves to ``now``: the lookback window slides, protections and time limits end, dated changes take effect.
+Then the event itself is taken, and last the passes that it made necessary. Everything is a function of the events and
+their times alone, so the same events give the same decisions.
+"""
 
 from __future__ import annotations
 
-from gpubudget.core.decisions import Decision
-from gpubudget.core.events import Event
-from gpubudget.core.views import Explanation
+from heapq import heappop
+from typing import Any
+
+from gpubudget.core import applying, check, explain, hosts, passes, snapshot
+from gpubudget.core.budget import Tree
+from gpubudget.core.decisions import Decision, Refuse
+from gpubudget.core.events import (
+    BudgetsApplied,
+    Cancelled,
+    CheckpointReported,
+    Event,
+    Exited,
+    HostReported,
+    Moved,
+    RequeueRequested,
+    Submitted,
+    Woke,
+)
+from gpubudget.core.host import HostState
+from gpubudget.core.lifecycle import cancel_waiting, end, protection_ended, stop, unclaim
+from gpubudget.core.records import Attempt, Workload
+from gpubudget.core.state import State, refusal, rewait, wait
+from gpubudget.core.views import BudgetView, Explanation, HostView, PoolView, ReservationView, WorkloadView
+from gpubudget.core.workload import StopReason, WorkloadState
+from gpubudget.errors import ConflictError, InvalidInputError, NotFoundError
+
+_WAITING = frozenset({WorkloadState.PENDING, WorkloadState.HELD})
 
 
 class Scheduler:
-    """Interface while the core is being built."""
+    """Decides who runs where, and until when. See the module's docstring."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = State() if state is None else state
+
+    # The mutator
 
     def handle(self, event: Event, now: int) -> list[Decision]:
-        """Take one event at ``now`` (ms) and return what to do. Raises ConflictError etc. and changes nothing if illegal."""
-        raise NotImplementedError
+        """Take ``event`` at ``now`` (milliseconds since 1970, not before the last event) and say what follows.
+
+        Raises a GpuBudgetError, and changes nothing, where the event is impossible: an unknown workload or host, a
+        step that its state does not allow, or a time that lies before the last one.
+        """
+        state = self.state
+        if now < state.now:
+            raise InvalidInputError(f"time goes back from {state.now} to {now} ms")
+        self._check(event)
+        state.decisions = []
+        state.cause = event
+        state.now = now
+        self._advance(now)
+        self._take(event)
+        passes.run(state)
+        return state.decisions
+
+    def _check(self, event: Event) -> None:
+        """Raise where an event cannot be."""
+        state = self.state
+        match event:
+            case Submitted(spec):
+                if spec.id in state.workloads:
+                    raise ConflictError(f"there is a workload {spec.id!r} already")
+            case Cancelled(workload):
+                self._known(workload)
+            case RequeueRequested(workload):
+                self._running(workload)
+            case Moved(workload, budget):
+                self._check_move(self._known(workload), budget)
+            case Exited(workload, attempt) | CheckpointReported(workload, attempt):
+                self._attempt(workload, attempt)
+            case HostReported():
+                hosts.check_report(state, event)
+            case BudgetsApplied() | Woke():
+                pass
+            case _:
+                hosts.check_event(state, event)
+
+    def _known(self, name: str) -> Workload:
+        workload = self.state.workloads.get(name)
+        if workload is None:
+            raise NotFoundError(f"there is no workload {name!r} that has not ended")
+        return workload
+
+    def _running(self, name: str) -> Attempt:
+        workload = self._known(name)
+        if workload.state is not WorkloadState.RUNNING or workload.attempt is None:
+            raise ConflictError(f"workload {name} is {workload.state}", hint="only a running one can be requeued")
+        return workload.attempt
+
+    def _attempt(self, name: str, number: int) -> Attempt:
+        attempt = self._known(name).attempt
+        if attempt is None or attempt.started is None or attempt.number != number:
+            raise ConflictError(f"attempt {number} of workload {name} is not running")
+        return attempt
+
+    def _check_move(self, workload: Workload, budget: str) -> None:
+        if workload.state not in _WAITING:
+            raise ConflictError(
+                f"workload {workload.spec.id} is {workload.state}",
+                hint="only a waiting one can be moved; requeue it first",
+            )
+        if budget not in self.state.paths:
+            raise NotFoundError(f"there is no budget {budget!r}")
+
+    def _advance(self, now: int) -> None:
+        """Let all happen that time alone brings."""
+        state = self.state
+        for pool in state.pools.values():
+            pool.budgets.ledger.advance(now)
+            pool.fillers.ledger.advance(now)
+            if pool.lane.people:
+                pool.lane.ledger.advance(now)
+        protections = state.protections
+        while protections and protections[0][0] <= now:
+            attempt = heappop(protections)[2]
+            if attempt.workload.attempt is attempt:
+                protection_ended(state, attempt)
+        limits = state.limits
+        while limits and limits[0][0] <= now:
+            attempt = heappop(limits)[2]
+            if attempt.workload.attempt is attempt and attempt.stopping is None:
+                stop(state, attempt, StopReason.LIMIT)
+        while state.patience and state.patience[0][0] <= now:
+            workload = state.workloads.get(heappop(state.patience)[1])
+            if workload is not None and workload.state is WorkloadState.PENDING:
+                rewait(state, workload)
+                for name in workload.shapes:
+                    state.pools[name].due = True
+        if state.tree is not None and state.next_date is not None and state.next_date <= now:
+            applying.redate(state)
+
+    def _take(self, event: Event) -> None:
+        """Let an event that was checked happen."""
+        state = self.state
+        match event:
+            case Submitted(spec):
+                self._submit(Workload(spec, state.now))
+            case Exited(workload, attempt, outcome):
+                end(state, self._attempt(workload, attempt), outcome)
+            case Woke():
+                pass
+            case Cancelled(workload):
+                self._cancel(self._known(workload))
+            case RequeueRequested(workload):
+                found = self._known(workload).attempt
+                if found is not None and found.stopping is None:
+                    stop(state, found, StopReason.FORCED)
+            case Moved(workload, budget):
+                moved = self._known(workload)
+                moved.budget = budget
+                rewait(state, moved)
+                for name in moved.shapes:
+                    state.pools[name].due = True
+            case CheckpointReported(workload, attempt):
+                self._attempt(workload, attempt).saved = state.now
+            case BudgetsApplied(tree, commit):
+                applying.apply(state, tree, commit)
+            case HostReported():
+                hosts.reported(state, event)
+            case _:
+                hosts.take(state, event)
+
+    def _submit(self, workload: Workload) -> None:
+        state, spec = self.state, workload.spec
+        reason = refusal(state, spec)
+        if reason:
+            workload.become(WorkloadState.REFUSED)
+            state.decisions.append(Refuse(spec.id, reason, state.cause))
+            return
+        state.workloads[spec.id] = workload
+        wait(state, workload)
+        passes.submitted(state, workload)
+
+    def _cancel(self, workload: Workload) -> None:
+        state, attempt = self.state, workload.attempt
+        if attempt is not None and attempt.started is not None:
+            if attempt.stopping is None:
+                stop(state, attempt, StopReason.CANCELLED)
+            attempt.stopping, attempt.beneficiary = StopReason.CANCELLED, None
+            return
+        if attempt is not None:
+            unclaim(state, attempt, "cancelled")
+        cancel_waiting(state, workload)
+
+    # When to wake
 
     def next_wakeup(self) -> int | None:
-        """When (ms) time alone could change a decision; send Woke then."""
-        raise NotImplementedError
+        """When time alone could change a decision (milliseconds); None while nothing could."""
+        state = self.state
+        times: list[int] = []
+        while state.protections and _gone(state.protections[0][2]):
+            heappop(state.protections)
+        while state.limits and (_gone(state.limits[0][2]) or state.limits[0][2].stopping is not None):
+            heappop(state.limits)
+        waiting = [pool for pool in state.pools.values() if passes.something_waits(pool)]
+        if state.protections and (waiting or any(host.state is HostState.DRAINING for host in state.hosts.values())):
+            times.append(state.protections[0][0])
+        if state.limits:
+            times.append(state.limits[0][0])
+        if state.patience:
+            times.append(state.patience[0][0])
+        if state.next_date is not None:
+            times.append(state.next_date)
+        times += [pool.last_pass + state.policy.rebalance_interval for pool in waiting]
+        return max(min(times), state.now) if times else None
+
+    # What it shows
+
+    @property
+    def now(self) -> int:
+        """The time of the last event."""
+        return self.state.now
+
+    @property
+    def tree(self) -> Tree | None:
+        """The tree in force."""
+        return self.state.tree
+
+    @property
+    def commit(self) -> str:
+        """The commit of the tree in force."""
+        return self.state.commit
+
+    def workload(self, name: str) -> WorkloadView | None:
+        """A workload that has not ended, or None."""
+        found = self.state.workloads.get(name)
+        return None if found is None else explain.workload_view(found)
+
+    def workloads(self) -> list[WorkloadView]:
+        """All workloads that have not ended, in order of submission."""
+        return [explain.workload_view(workload) for workload in self.state.workloads.values()]
+
+    def hosts(self) -> list[HostView]:
+        """All hosts, by name."""
+        return [explain.host_view(host) for _, host in sorted(self.state.hosts.items())]
+
+    def budgets(self, now: int) -> list[BudgetView]:
+        """How each budget stands in each pool at ``now`` (milliseconds, not before the last event)."""
+        return [view for pool in self.state.pools.values() for view in explain.budget_views(pool, now)]
+
+    def pools(self, now: int) -> list[PoolView]:
+        """The pools, and how their GPU-time was spent until ``now``."""
+        return [explain.pool_view(pool, now) for pool in self.state.pools.values()]
+
+    def reservations(self) -> list[ReservationView]:
+        """The reservations in force."""
+        found = (explain.reservation_view(pool) for pool in self.state.pools.values())
+        return [view for view in found if view is not None]
+
+    def ranking(self, pool: str, now: int) -> list[str]:
+        """The ids of all that waits in ``pool``, best-ranked first: allocated, unallocated, without a budget."""
+        if pool not in self.state.pools:
+            raise NotFoundError(f"there is no pool {pool!r}")
+        return [workload.spec.id for workload in explain.ranking(self.state.pools[pool], now)]
 
     def explain(self, workload: str, now: int) -> Explanation:
-        raise NotImplementedError
+        """Why a workload that has not ended is where it is, and when it can start at the latest."""
+        return explain.explain(self.state, self._known(workload), now)
 
     def check(self) -> None:
-        raise NotImplementedError
+        """Raise BrokenInvariantError where an invariant does not hold."""
+        check.check(self.state)
 
-    def snapshot(self) -> dict[str, object]:
-        """JSON-able state."""
-        raise NotImplementedError
+    def snapshot(self) -> dict[str, Any]:
+        """All state as plain data."""
+        return snapshot.save(self.state)
 
     @classmethod
-    def restore(cls, data: dict[str, object]) -> Scheduler:
-        raise NotImplementedError
+    def restore(cls, data: dict[str, Any]) -> Scheduler:
+        """The scheduler that a snapshot was taken of; it goes on exactly as that one would."""
+        return cls(snapshot.load(data))
 
-    # Views (all at a given now, pure):
-    # workload(id) -> WorkloadView | None (None once ended);  workloads() -> list[WorkloadView]
-    # hosts() -> list[HostView];  budgets(now) -> list[BudgetView];  pools(now) -> list[PoolView]
-    # reservations() -> list[ReservationView]; ranking(pool, now) -> list[str] (waiting workload ids, best first)
-    # properties: tree: Tree | None, commit: str, now: int (latest event time)
+
+def _gone(attempt: Attempt) -> bool:
+    return attempt.workload.attempt is not attempt

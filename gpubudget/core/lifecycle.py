@@ -1,0 +1,311 @@
+"""How attempts come and go: launch, claim, start, stop, end, requeue. Each step keeps every count and ledger true."""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from gpubudget.core.decisions import Claim, Requeue, Start, Stop, Stopped, Unclaim
+from gpubudget.core.events import Outcome
+from gpubudget.core.host import HostState
+from gpubudget.core.hoststate import change_state
+from gpubudget.core.placement import indices, lowest
+from gpubudget.core.pool import Pool, ripen, unripen
+from gpubudget.core.records import Attempt, Host, Node, Workload
+from gpubudget.core.state import State, unwait, wait
+from gpubudget.core.usage import Meter
+from gpubudget.core.workload import StopReason, WorkloadState
+
+_ENDS = {
+    StopReason.FINISHED: WorkloadState.FINISHED,
+    StopReason.FAILED: WorkloadState.FAILED,
+    StopReason.CANCELLED: WorkloadState.CANCELLED,
+    StopReason.PREEMPTED: WorkloadState.PREEMPTED,
+    StopReason.LIMIT: WorkloadState.FINISHED,
+}
+
+
+def launch(
+    state: State, pool: Pool, workload: Workload, leaf: Node, hosts: list[Host], victims: list[Attempt], *, lane: bool
+) -> None:
+    """Give ``hosts`` to ``workload``: at once where their GPUs are free, else as soon as ``victims`` have ended."""
+    unwait(state, workload)
+    state.serial += 1
+    attempt = Attempt(state.serial, workload, pool.name, leaf, hosts, workload.shapes[pool.name].each)
+    attempt.lane = lane
+    workload.attempt = attempt
+    if attempt.allocated:
+        pool.budgets.ledger.commit(leaf, attempt.gpus * workload.spec.min_runtime)
+    if lane:
+        pool.lane.person(workload.spec.owner).running += 1
+    attempt.preempted = tuple((victim.workload.spec.id, victim.number) for victim in victims)
+    for victim in victims:
+        stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
+    for place, host in enumerate(hosts):
+        _count(host, attempt, attempt.each)
+        taken = lowest(host.free, min(attempt.each, host.free.bit_count()))
+        host.free ^= taken
+        attempt.masks[place] = taken
+        owed = attempt.each - taken.bit_count()
+        if owed:
+            host.owed += owed
+            attempt.owed += owed
+        host.claims[attempt.serial] = attempt
+        pool.refresh(host)
+    if attempt.owed:
+        workload.become(WorkloadState.STARTING)
+        names = tuple(host.name for host in hosts)
+        state.decisions.append(Claim(workload.spec.id, pool.name, names, attempt.preempted, state.cause))
+    else:
+        begin(state, pool, attempt)
+
+
+def begin(state: State, pool: Pool, attempt: Attempt) -> None:
+    """Start an attempt whose GPUs are all there."""
+    now, workload, leaf = state.now, attempt.workload, attempt.leaf
+    spec = workload.spec
+    workload.become(WorkloadState.RUNNING)
+    workload.attempts += 1
+    attempt.number = workload.attempts
+    attempt.started = attempt.saved = now
+    attempt.protected_until = now + spec.min_runtime
+    if attempt.allocated:
+        pool.budgets.ledger.start_protected(leaf, attempt.gpus, now)
+        heappush(state.protections, (attempt.protected_until, attempt.serial, attempt))
+        pool.allocated.change(attempt.gpus, now)
+    else:
+        pool.fillers.ledger.occupy(leaf, attempt.gpus, now)
+        pool.unallocated.change(attempt.gpus, now)
+    leaf.spent.change(attempt.gpus, now)
+    if spec.max_runtime is not None:
+        attempt.ends_by = now + max(spec.max_runtime - workload.ran, 0)
+        heappush(state.limits, (attempt.ends_by, attempt.serial, attempt))
+    if attempt.lane:
+        pool.lane.start(attempt, now)
+    for host in attempt.hosts:
+        del host.claims[attempt.serial]
+        host.attempts[attempt.serial] = attempt
+        host.held += attempt.each
+        _unused(pool, host).change(-attempt.each, now)
+    placement = tuple((host.name, indices(mask)) for host, mask in zip(attempt.hosts, attempt.masks, strict=True))
+    state.decisions.append(
+        Start(
+            spec.id,
+            attempt.number,
+            pool.name,
+            attempt.allocated,
+            placement,
+            attempt.protected_until,
+            attempt.ends_by,
+            attempt.preempted,
+            attempt.lane,
+            _start_reason(attempt),
+            state.cause,
+        )
+    )
+
+
+def _start_reason(attempt: Attempt) -> str:
+    if attempt.lane:
+        return "its turn in the debug lane"
+    if not attempt.allocated:
+        return "unallocated: fills GPUs that no allocated workload can use"
+    return f"preempted {len(attempt.preempted)} for it" if attempt.preempted else "best-ranked of what fits"
+
+
+def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | None = None) -> None:
+    """Order a running attempt to end. Its GPUs stay its own until its exit is reported."""
+    pool = state.pools[attempt.pool]
+    if attempt.ripe:
+        unripen(attempt)
+    attempt.stopping = reason
+    attempt.beneficiary = beneficiary
+    attempt.workload.become(WorkloadState.STOPPING)
+    for host in attempt.hosts:
+        _count(host, attempt, -attempt.each)
+        host.stopping += attempt.each
+        if attempt.allocated and not attempt.lane:
+            host.stopping_ordinary += attempt.each
+        elif attempt.lane:
+            host.lane_used += attempt.each
+        pool.refresh(host)
+    state.decisions.append(Stop(attempt.workload.spec.id, attempt.number, reason, beneficiary, state.cause))
+
+
+def unclaim(state: State, attempt: Attempt, reason: str) -> None:
+    """Give up a claim: what it kept is free again, and what it committed is given back."""
+    pool = state.pools[attempt.pool]
+    workload = attempt.workload
+    workload.attempt = None
+    if attempt.allocated:
+        pool.budgets.ledger.commit(attempt.leaf, -attempt.gpus * workload.spec.min_runtime)
+    if attempt.lane:
+        pool.lane.person(workload.spec.owner).running -= 1
+    for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
+        _count(host, attempt, -attempt.each)
+        host.owed -= attempt.each - mask.bit_count()
+        del host.claims[attempt.serial]
+        _give(state, pool, host, mask)
+    state.decisions.append(Unclaim(workload.spec.id, reason, state.cause))
+
+
+def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
+    """An attempt is gone (``outcome`` is None when its hosts are): free its GPUs, settle its account, say what follows.
+
+    What its processes did by themselves counts, also when they had just been told to stop.
+    """
+    now, workload, pool = state.now, attempt.workload, state.pools[attempt.pool]
+    if outcome is Outcome.FINISHED:
+        reason = StopReason.FINISHED
+    elif outcome is Outcome.FAILED:
+        reason = StopReason.FAILED
+    elif outcome is None:
+        reason = attempt.stopping or StopReason.HOST_LOST
+    else:
+        reason = attempt.stopping or StopReason.FAILED
+    _settle(state, pool, attempt)
+    for host in attempt.hosts:
+        if attempt.stopping is None:
+            _count(host, attempt, -attempt.each)
+        else:
+            host.stopping -= attempt.each
+            host.stopping_ordinary -= attempt.each if attempt.allocated and not attempt.lane else 0
+            host.lane_used -= attempt.each if attempt.lane else 0
+        del host.attempts[attempt.serial]
+        host.held -= attempt.each
+        _unused(pool, host).change(attempt.each, now)
+    workload.attempt = None
+    beneficiary = attempt.beneficiary if reason is StopReason.PREEMPTED else None
+    public = StopReason.FINISHED if reason is StopReason.LIMIT else reason
+    state.decisions.append(Stopped(workload.spec.id, attempt.number, public, beneficiary, state.cause))
+    _follow_up(state, attempt, reason)
+    for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
+        _give(state, pool, host, mask)
+        if host.state is HostState.DRAINING and not host.attempts:
+            host_empty(state, host)
+
+
+def _settle(state: State, pool: Pool, attempt: Attempt) -> None:
+    """Close an attempt's lines in the ledger and the meters."""
+    now, leaf, gpus = state.now, attempt.leaf, attempt.gpus
+    if attempt.allocated:
+        if attempt.ripe:
+            unripen(attempt)
+        if now < attempt.protected_until:
+            pool.budgets.ledger.stop_protected(leaf, gpus, now, attempt.protected_until)
+        else:
+            pool.budgets.ledger.occupy(leaf, -gpus, now)
+        pool.allocated.change(-gpus, now)
+    else:
+        pool.fillers.ledger.occupy(leaf, -gpus, now)
+        pool.unallocated.change(-gpus, now)
+    leaf.spent.change(-gpus, now)
+    if attempt.lane:
+        pool.lane.stop(attempt, now)
+        pool.lane.person(attempt.workload.spec.owner).running -= 1
+    attempt.workload.ran += now - (attempt.started or 0)
+
+
+def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
+    """What becomes of the workload of an attempt that has ended for ``reason``."""
+    workload, spec = attempt.workload, attempt.workload.spec
+    if reason is StopReason.PREEMPTED:
+        workload.preemptions += 1
+    elif reason is StopReason.FAILED:
+        _note_failure(state, attempt)
+    again = (
+        reason in {StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED}
+        or (reason is StopReason.PREEMPTED and spec.resumable)
+        or (reason is StopReason.FAILED and workload.failures <= spec.retries)
+    )
+    if again and spec.max_runtime is not None and workload.ran >= spec.max_runtime:
+        again, reason = False, StopReason.LIMIT
+    if again:
+        workload.become(WorkloadState.PENDING)
+        wait(state, workload)
+        for name in workload.shapes:
+            state.pools[name].due = True
+        state.decisions.append(Requeue(spec.id, reason.value, workload.held, state.cause))
+    else:
+        workload.become(_ENDS[reason])
+        del state.workloads[spec.id]
+
+
+def cancel_waiting(state: State, workload: Workload) -> None:
+    """End a workload that holds nothing."""
+    if workload.state is WorkloadState.STARTING:
+        workload.become(WorkloadState.PENDING)
+    else:
+        unwait(state, workload)
+    workload.become(WorkloadState.CANCELLED)
+    del state.workloads[workload.spec.id]
+    reason = StopReason.CANCELLED
+    state.decisions.append(Stopped(workload.spec.id, 0, reason, None, state.cause))
+
+
+def _note_failure(state: State, attempt: Attempt) -> None:
+    """Count a failure; after one soon after a start it preempted for, it waits before it preempts again."""
+    workload, policy = attempt.workload, state.policy
+    workload.failures += 1
+    soon = state.now - (attempt.started or 0) < policy.failed_soon
+    if not (soon and attempt.preempted):
+        workload.patience = 0
+        return
+    backoff = min(policy.preempt_backoff << min(workload.patience, 40), policy.max_preempt_backoff)
+    workload.patience += 1
+    workload.preempt_after = state.now + backoff
+
+
+def _count(host: Host, attempt: Attempt, gpus: int) -> None:
+    """Count GPUs of an attempt that is not stopping, by its kind."""
+    if not attempt.allocated:
+        host.unallocated += gpus
+    elif attempt.lane:
+        host.lane_used += gpus
+    else:
+        host.ordinary += gpus
+
+
+def _unused(pool: Pool, host: Host) -> Meter:
+    return pool.idle if host.state is HostState.READY else pool.unavailable
+
+
+def _give(state: State, pool: Pool, host: Host, mask: int) -> None:
+    """GPUs of ``host`` are nobody's now: first to those that wait for them, in their order, else free."""
+    ready = []
+    for claim in host.claims.values():
+        place = claim.hosts.index(host)
+        lacks = claim.each - claim.masks[place].bit_count()
+        if lacks and mask:
+            taken = lowest(mask, min(lacks, mask.bit_count()))
+            mask ^= taken
+            claim.masks[place] |= taken
+            claim.owed -= taken.bit_count()
+            host.owed -= taken.bit_count()
+            if not claim.owed:
+                ready.append(claim)
+    host.free |= mask
+    pool.refresh(host)
+    pool.grown |= 1 << host.index
+    for claim in ready:
+        begin(state, pool, claim)
+
+
+def protection_ended(state: State, attempt: Attempt) -> None:
+    """An attempt has had its minimum runtime: it counts as it runs now, and can be stopped for others."""
+    pool = state.pools[attempt.pool]
+    attempt.counted = True
+    pool.budgets.ledger.end_protection(attempt.leaf, attempt.gpus, attempt.protected_until)
+    if attempt.stopping:
+        return
+    if not attempt.lane:
+        ripen(attempt)
+        for host in attempt.hosts:
+            pool.refresh(host)
+            pool.grown |= 1 << host.index
+    if any(host.state is HostState.DRAINING for host in attempt.hosts):
+        stop(state, attempt, StopReason.DRAINED)
+
+
+def host_empty(state: State, host: Host) -> None:
+    """A draining host holds nothing any more."""
+    change_state(state, host, HostState.DRAINED, host.reason)

@@ -1,0 +1,322 @@
+"""The scheduling pass: in rank order, place each workload, else stop others for it, else keep a reservation.
+
+A pass is made when something may have become possible: a workload came, GPUs were freed, a protection ended, shares
+changed, or, since ranks change by themselves as time passes, ``rebalance_interval`` after the last full pass. A
+workload that comes is tried alone, since nothing else that waits has gained by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpubudget.core import reclaim
+from gpubudget.core.decisions import Reserve
+from gpubudget.core.fairshare import in_rank_order, legal_victims
+from gpubudget.core.lifecycle import launch
+from gpubudget.core.placement import FREE, RIPE, ROOM, UNALLOCATED, Shape
+from gpubudget.core.pool import Pool
+from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
+from gpubudget.core.reservation import Forecast, blocked_hosts, forecast
+from gpubudget.core.state import State
+
+_TRIES = 8
+"""How many workloads are asked, best-ranked first, whether a time can be given for their start."""
+
+
+class Place(NamedTuple):
+    """Where a workload would start, and whom that would stop."""
+
+    hosts: list[Host]
+    victims: list[Attempt]
+
+
+def run(state: State) -> None:
+    """Make the passes that are needed now, in every pool."""
+    interval = state.policy.rebalance_interval
+    for pool in state.pools.values():
+        if pool.due or (state.now - pool.last_pass >= interval and something_waits(pool)):
+            full_pass(state, pool)
+        elif pool.grown:
+            quick_pass(state, pool)
+
+
+def something_waits(pool: Pool) -> bool:
+    """Whether allocated work waits in a pool."""
+    return pool.budgets.root.mask != 0
+
+
+def full_pass(state: State, pool: Pool) -> None:
+    """Look at everything that waits in ``pool``."""
+    pool.due = False
+    pool.last_pass = state.now
+    if pool.spec is None:
+        return
+    pool.passing = True
+    _lane(state, pool)
+    _first(state, pool)
+    while _start_one(state, pool):
+        _first(state, pool)
+    _unallocated(state, pool)
+    pool.passing = False
+    pool.grown = 0
+
+
+def quick_pass(state: State, pool: Pool) -> None:
+    """Look at what could use hosts that can give more than before."""
+    if pool.spec is None:
+        pool.grown = 0
+        return
+    pool.passing = True
+    _lane(state, pool)
+    while _start_one(state, pool):
+        pass
+    if pool.reservation is None:
+        _first(state, pool)
+    _unallocated(state, pool)
+    pool.passing = False
+    pool.grown = 0
+
+
+def submitted(state: State, workload: Workload) -> None:
+    """Try a workload that has just come, in its pools in order of preference."""
+    for name, shape in list(workload.shapes.items()):
+        pool = state.pools[name]
+        if pool.due or pool.grown:
+            continue  # its pass is to come
+        if pool.lane.admits(workload, shape):
+            _lane(state, pool)
+            if workload.attempt is not None:
+                return
+        leaf = state.leaf_of(workload, pool)
+        if leaf is not None and _try(state, pool, workload, leaf, shape, timid=False, may=True):
+            return
+    for name in workload.shapes:
+        pool = state.pools[name]
+        if pool.reservation is None and workload.spec.allocated and _alone(pool, workload):
+            _first(state, pool)
+
+
+def _alone(pool: Pool, workload: Workload) -> bool:
+    """Whether nothing else of allocated work waits in ``pool``."""
+    mask = pool.budgets.root.mask
+    if mask & (mask - 1):
+        return False
+    return all(len(leaf.queues[number].entries) == 1 for leaf, number in workload.queued if leaf.mask == mask)
+
+
+# The debug lane
+
+
+def _lane(state: State, pool: Pool) -> None:
+    """Start what may start in the debug lane, one person after another."""
+    if pool.lane.spec is None:
+        return
+    failed: set[str] = set()
+    while candidates := pool.lane.next_up(state.now, failed):
+        workload = candidates[0]
+        leaf = pool.budgets.leaves[workload.budget or ""]
+        hosts = (
+            host for host in pool.hosts.values() if host.lane and host.rooms[FREE] + host.unallocated + host.stopping
+        )
+        found = reclaim.in_lane(hosts, workload.shapes[pool.name].each, state.now)
+        if found is None or (found.victims and leaf.starved):
+            failed.add(workload.spec.id)
+        else:
+            launch(state, pool, workload, leaf, found.hosts, found.victims, lane=True)
+
+
+# Allocated work
+
+
+def _start_one(state: State, pool: Pool) -> bool:
+    """Start the best-ranked allocated workload that can start; whether there was one."""
+    root = pool.budgets.root
+    easy = pool.fitting(ROOM, root.mask) | pool.fitting(UNALLOCATED, root.mask, timid=False)
+    hard = pool.fitting(RIPE, root.mask & ~easy, timid=False) if root.ripe else 0
+    if not easy | hard:
+        return False
+    for leaf, may in in_rank_order(root, state.now, easy, hard):
+        if _start_in(state, pool, leaf, easy, hard, may=may):
+            return True
+    return False
+
+
+def _start_in(state: State, pool: Pool, leaf: Node, easy: int, hard: int, *, may: bool) -> bool:
+    """Start the first workload of one budget that can start."""
+    heads = sorted(
+        (queue.entries[0][0], number) for number, queue in leaf.queues.items() if (easy | hard) >> number & 1
+    )
+    best: tuple[Workload, Place] | None = None
+    for rank, number in heads:
+        if best is not None and best[0].rank < rank:
+            break
+        if not may and not easy >> number & 1:
+            continue
+        found = _first_startable(state, pool, leaf, number, may=may)
+        if found is not None and (best is None or found[0].rank < best[0].rank):
+            best = found
+    if best is None:
+        return False
+    workload, place = best
+    if _prefers_another(state, pool, workload):
+        return True
+    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    return True
+
+
+def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
+    """Let a workload that would rather start elsewhere try there first; whether anything came of it."""
+    for name in workload.shapes:
+        if name == pool.name:
+            return False
+        other = state.pools[name]
+        if not other.passing and (other.due or other.grown):
+            full_pass(state, other)
+            return True
+    return False
+
+
+def _first_startable(state: State, pool: Pool, leaf: Node, number: int, *, may: bool) -> tuple[Workload, Place] | None:
+    """The first workload of one budget and shape that can start.
+
+    What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
+    order cannot start, the shortest is asked, and then the longest that can.
+    """
+    shape, timid = pool.kinds[number]
+    queue = leaf.queues[number]
+
+    def place(workload: Workload) -> Place | None:
+        return find_place(state, pool, workload, leaf, shape, timid=timid, may=may)
+
+    head = queue.entries[0][1]
+    if found := place(head):
+        return head, found
+    shortest = queue.by_runtime[0][2]
+    if shortest.spec.min_runtime >= head.spec.min_runtime or place(shortest) is None:
+        return None
+    longest = _longest_possible(queue, head.spec.min_runtime, place)
+    chosen = next(workload for _, workload in queue.entries if workload.spec.min_runtime <= longest)
+    again = place(chosen)
+    return (chosen, again) if again else None
+
+
+def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Place | None]) -> int:
+    """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start."""
+    runtimes = sorted({entry[0] for entry in queue.by_runtime if entry[0] < below})
+    examples = {entry[0]: entry[2] for entry in queue.by_runtime}
+    low, high = 0, len(runtimes) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if place(examples[runtimes[middle]]) is None:
+            high = middle - 1
+        else:
+            low = middle
+    return runtimes[low]
+
+
+def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, *, timid: bool, may: bool) -> bool:
+    """Start one workload if it can start."""
+    if workload.spec.allocated:
+        place = find_place(state, pool, workload, leaf, shape, timid=timid, may=may)
+    else:
+        free = pool.index.best(FREE, shape, 0)
+        place = None if free is None else Place(_hosts(pool, free), [])
+    if place is None:
+        return False
+    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    return True
+
+
+def find_place(
+    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, *, timid: bool, may: bool
+) -> Place | None:
+    """Where an allocated workload can start now, and whom that stops; None if it cannot.
+
+    ``timid`` workloads stop nobody; only with ``may`` is allocated work looked at.
+    """
+    now, index = state.now, pool.index
+    kept = pool.reservation
+    guarded = 0 if kept is None or kept.workload is workload else kept.bits
+    free = index.best(ROOM, shape, guarded)
+    blocked = guarded
+    if free is None and guarded and kept is not None:
+        blocked = blocked_hosts(pool, kept, workload, leaf, now)
+        free = index.best(ROOM, shape, blocked) if blocked != guarded else None
+    if free is not None:
+        return Place(_hosts(pool, free), [])
+    if timid or leaf.starved:
+        return None
+    found = reclaim.unallocated(pool, shape, blocked, now)
+    if found is None and may and index.fits(RIPE, shape):
+        commitment = shape.hosts * shape.each * workload.spec.min_runtime
+        found = reclaim.ripe(pool, shape, legal_victims(leaf, commitment, now), blocked, now)
+    return None if found is None else Place(found.hosts, found.victims)
+
+
+def _hosts(pool: Pool, places: list[int]) -> list[Host]:
+    return [host for place in sorted(places) if (host := pool.order[place]) is not None]
+
+
+# The reservation
+
+
+def _first(state: State, pool: Pool) -> None:
+    """Keep the reservation with the best-ranked allocated workload that cannot start and has a time."""
+    root, now = pool.budgets.root, state.now
+    if not root.mask:
+        pool.reservation = None
+        return
+    tries = 0
+    for leaf, _ in in_rank_order(root, now, root.mask, 0):
+        for _, number in sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items()):
+            shape, timid = pool.kinds[number]
+            workload = leaf.queues[number].entries[0][1]
+            kept = pool.reservation
+            if kept is not None and kept.workload is workload and now < kept.start:
+                return
+            tries += 1
+            if timid or tries > _TRIES:
+                continue
+            found = forecast(pool, workload, leaf, shape, now)
+            if found is not None:
+                _reserve(state, pool, workload, found)
+                return
+        if tries >= _TRIES:
+            break
+    pool.reservation = None
+
+
+def _reserve(state: State, pool: Pool, workload: Workload, found: Forecast) -> None:
+    """Keep the hosts of a forecast; one that says "now" needs no keeping."""
+    if found.start <= state.now:
+        pool.reservation = None
+        return
+    pool.reservation = Reservation(workload, found.hosts, found.start, estimate=found.estimate)
+    names = tuple(host.name for host in found.hosts)
+    state.decisions.append(Reserve(workload.spec.id, pool.name, found.start, names, found.estimate, state.cause))
+
+
+# Unallocated work
+
+
+def _unallocated(state: State, pool: Pool) -> None:
+    """Fill what is free: in rank order, those that name no budget last."""
+    while True:
+        for root in (pool.fillers.root, pool.stray):
+            fits = pool.fitting(FREE, root.mask)
+            if fits and _fill(state, pool, root, fits):
+                break
+        else:
+            return
+
+
+def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
+    for leaf, _ in in_rank_order(root, state.now, fits, 0):
+        heads = [(queue.entries[0], number) for number, queue in leaf.queues.items() if fits >> number & 1]
+        (_, workload), number = min(heads)
+        if _prefers_another(state, pool, workload):
+            return True
+        shape = pool.kinds[number][0]
+        return _try(state, pool, workload, leaf, shape, timid=True, may=False)
+    return False

@@ -1,0 +1,131 @@
+"""Where a gang fits: how it is split over hosts, and which hosts have room.
+
+Hosts are kept in buckets by the GPUs they could give, as sets of bits, so that the best fit is found in a few steps
+whatever the number of hosts. There are four answers to "how many GPUs could this host give": to unallocated work
+(``FREE``), to allocated work without stopping anybody (``ROOM``), also by stopping unallocated work (``UNALLOCATED``),
+and also by stopping allocated work past its minimum (``RIPE``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from gpubudget.errors import RefusedError
+
+FREE, ROOM, UNALLOCATED, RIPE = range(4)
+TIERS = (FREE, ROOM, UNALLOCATED, RIPE)
+
+
+class Shape(NamedTuple):
+    """A gang: ``each`` GPUs on each of ``hosts`` hosts."""
+
+    hosts: int
+    each: int
+
+
+def split(gpus: int, hosts: int | None, gpus_per_host: int) -> Shape:
+    """How a gang of ``gpus`` is spread: on one host if it fits there, else evenly over the fewest, or as asked.
+
+    Raises RefusedError, with the nearest sizes that are possible, when it does not come out even.
+    """
+    if hosts is not None:
+        if gpus % hosts or gpus // hosts > gpus_per_host:
+            least = -(-gpus // gpus_per_host)
+            raise RefusedError(
+                f"{gpus} GPUs cannot be split evenly over {hosts} hosts of {gpus_per_host} GPUs",
+                hint=f"ask for a multiple of {hosts} GPUs, at least {least} hosts, or leave the number of hosts out",
+            )
+        return Shape(hosts, gpus // hosts)
+    count = -(-gpus // gpus_per_host)
+    if gpus % count:
+        below = gpus - gpus % count
+        raise RefusedError(
+            f"{gpus} GPUs cannot be split evenly over {count} hosts of {gpus_per_host} GPUs",
+            hint=f"ask for {below} or {below + count} GPUs, or give the number of hosts (-N)",
+        )
+    return Shape(count, gpus // count)
+
+
+class Roomy(Protocol):
+    """What the index needs of a host: its place in the order of hosts, and its room in each tier."""
+
+    index: int
+    rooms: list[int]
+
+
+class HostIndex:
+    """Hosts by the room they have in each tier. ``levels[tier][room]`` has the bit of each host with that room."""
+
+    __slots__ = ("levels", "top")
+
+    def __init__(self, top: int) -> None:
+        self.top = top
+        self.levels = [[0] * (top + 1) for _ in TIERS]
+
+    def move(self, host: Roomy, rooms: tuple[int, int, int, int]) -> None:
+        """Put ``host`` where its new rooms belong."""
+        bit = 1 << host.index
+        old = host.rooms
+        for tier in TIERS:
+            room = rooms[tier]
+            if room != old[tier]:
+                level = self.levels[tier]
+                level[old[tier]] &= ~bit
+                level[room] |= bit
+                old[tier] = room
+
+    def having(self, tier: int, each: int) -> int:
+        """The bits of the hosts with room for ``each`` GPUs."""
+        found = 0
+        for level in self.levels[tier][each:]:
+            found |= level
+        return found
+
+    def fits(self, tier: int, shape: Shape) -> bool:
+        """Whether there is room for a gang."""
+        levels = self.levels[tier]
+        wanted, each = shape
+        for room in range(self.top, each - 1, -1):
+            if levels[room]:
+                wanted -= levels[room].bit_count()
+                if wanted <= 0:
+                    return True
+        return False
+
+    def best(self, tier: int, shape: Shape, blocked: int) -> list[int] | None:
+        """The indices of the hosts that fit a gang best: the smallest holes first, then the order of hosts.
+
+        Hosts whose bit is in ``blocked`` are passed over. None where the gang does not fit.
+        """
+        levels = self.levels[tier]
+        wanted, each = shape
+        found: list[int] = []
+        for room in range(each, self.top + 1):
+            bits = levels[room] & ~blocked
+            while bits:
+                lowest = bits & -bits
+                found.append(lowest.bit_length() - 1)
+                if len(found) == wanted:
+                    return found
+                bits ^= lowest
+        return None
+
+
+def lowest(mask: int, count: int) -> int:
+    """The ``count`` lowest bits of ``mask``."""
+    taken = 0
+    for _ in range(count):
+        bit = mask & -mask
+        taken |= bit
+        mask ^= bit
+    return taken
+
+
+def indices(mask: int) -> tuple[int, ...]:
+    """The places of the bits of ``mask``, in order."""
+    found = []
+    while mask:
+        bit = mask & -mask
+        found.append(bit.bit_length() - 1)
+        mask ^= bit
+    return tuple(found)

@@ -1,0 +1,212 @@
+"""One pool at work: its hosts, its budgets with what they use, what waits in it, and how its time was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from gpubudget.core.budget import Budget, Policy, Shares
+from gpubudget.core.budget import Pool as PoolSpec
+from gpubudget.core.fairshare import Ranking, grow
+from gpubudget.core.host import HostState
+from gpubudget.core.lane import Lane
+from gpubudget.core.placement import HostIndex, Shape, split
+from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
+from gpubudget.core.usage import Ledger, Meter
+from gpubudget.errors import RefusedError
+
+NOBODY = Budget("/", Shares(Fraction(1)))
+"""The tree of a pool that no tree names."""
+
+
+class Pool:
+    """A pool. ``spec`` is None while the tree in force does not name it: nothing is placed then.
+
+    ``answers`` remembers which gangs it could ever hold. ``kinds`` numbers the shapes seen so far; a shape whose
+    workload must not preempt for now has a number of its own. ``stray`` is the budget of unallocated workloads that
+    name none. ``due`` asks for a full pass, ``grown`` has the bits of hosts that can give more than at the last pass.
+    The meters are GPU-milliseconds since the pool was first seen: ``allocated`` and ``unallocated`` those held by
+    attempts, ``idle`` and ``unavailable`` those held by none, on ready hosts and on others.
+    """
+
+    __slots__ = (
+        "allocated",
+        "answers",
+        "budgets",
+        "capacity",
+        "due",
+        "fillers",
+        "grown",
+        "hosts",
+        "idle",
+        "index",
+        "kinds",
+        "lane",
+        "last_pass",
+        "name",
+        "numbers",
+        "order",
+        "passing",
+        "reservation",
+        "spec",
+        "stray",
+        "unallocated",
+        "unavailable",
+    )
+
+    def __init__(self, name: str, policy: Policy, now: int, root: Budget = NOBODY) -> None:
+        self.name = name
+        self.spec: PoolSpec | None = None
+        self.hosts: dict[str, Host] = {}
+        self.order: list[Host | None] = []
+        self.answers: dict[tuple[int, int | None], Shape | str] = {}
+        self.index = HostIndex(1)
+        self.budgets = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
+        self.fillers = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
+        self.stray = Node("", None, Fraction(0))
+        self.lane = Lane(policy.lookback, now)
+        self.kinds: list[tuple[Shape, bool]] = []
+        self.numbers: dict[tuple[Shape, bool], int] = {}
+        self.reservation: Reservation | None = None
+        self.capacity = Meter()
+        self.allocated = Meter()
+        self.unallocated = Meter()
+        self.idle = Meter()
+        self.unavailable = Meter()
+        self.last_pass = now
+        self.due = False
+        self.grown = 0
+        self.passing = False
+
+    def hosts_of(self, bits: int) -> Iterable[Host]:
+        """The hosts of these bits, in order."""
+        while bits:
+            bit = bits & -bits
+            host = self.order[bit.bit_length() - 1]
+            if host is not None:
+                yield host
+            bits ^= bit
+
+    def refresh(self, host: Host) -> None:
+        """Put ``host`` where its room belongs; call it after each change of one of its counts."""
+        usable = host.state is HostState.READY and self.spec is not None
+        self.index.move(host, host.measure(usable=usable))
+
+    def add_host(self, name: str, gpus: int) -> Host:
+        """A new host of ``gpus`` GPUs, not yet in any state of use."""
+        host = Host(name, self.name, gpus, len(self.order))
+        self.answers.clear()
+        self.order.append(host)
+        self.hosts[name] = host
+        if gpus > self.index.top:
+            self.index = HostIndex(gpus)
+            for each in self.hosts.values():
+                each.rooms = [0, 0, 0, 0]
+        for each in self.hosts.values() if self.index.top == gpus else (host,):
+            self.refresh(each)
+        return host
+
+    def remove_host(self, host: Host) -> None:
+        """Forget an empty host."""
+        self.index.move(host, (0, 0, 0, 0))
+        self.order[host.index] = None
+        self.answers.clear()
+        del self.hosts[host.name]
+
+    def shape_of(self, gpus: int, hosts: int | None) -> Shape | str:
+        """The gang that these GPUs make, or why the pool could never hold it, in whatever state its hosts are.
+
+        The hosts that the site says it has count, also before they have reported.
+        """
+        if self.spec is None:
+            return f"there is no pool {self.name!r}"
+        try:
+            shape = split(gpus, hosts, self.spec.gpus_per_host)
+        except RefusedError as error:
+            return f"{error} in pool {self.name}"
+        full, rest = divmod(self.lane.gpus, self.spec.gpus_per_host)
+        too_small = full + (rest > 0 and self.spec.gpus_per_host - rest < shape.each)
+        declared = self.spec.hosts - too_small if self.spec.gpus_per_host >= shape.each else 0
+        known = sum(host.gpus - host.lane >= shape.each for host in self.hosts.values())
+        if max(known, declared) >= shape.hosts:
+            return shape
+        kept = f", of which the debug lane keeps {self.lane.gpus} GPUs" if self.lane.gpus else ""
+        each = f"{shape.each} GPUs on each of {shape.hosts} hosts" if shape.hosts > 1 else f"{gpus} GPUs on one host"
+        total = max(len(self.hosts), self.spec.hosts)
+        return (
+            f"{each} can never be had in pool {self.name}: it has {total} hosts of {self.spec.gpus_per_host} GPUs{kept}"
+        )
+
+    def number(self, shape: Shape, *, timid: bool) -> int:
+        """The number of a shape; ``timid`` for workloads that must not preempt for now."""
+        key = (shape, timid)
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = len(self.kinds)
+            self.kinds.append(key)
+        return found
+
+    def fitting(self, tier: int, mask: int, *, timid: bool = True) -> int:
+        """Those bits of ``mask`` whose shapes have room in ``tier``; without the timid ones if so asked."""
+        found = 0
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            shape, is_timid = self.kinds[bit.bit_length() - 1]
+            if (timid or not is_timid) and self.index.fits(tier, shape):
+                found |= bit
+        return found
+
+
+def enqueue(workload: Workload, leaf: Node, number: int) -> None:
+    """Let ``workload`` wait in ``leaf``."""
+    queue = leaf.queues.get(number)
+    if queue is None:
+        queue = leaf.queues[number] = Queue()
+    queue.add(workload)
+    workload.queued.append((leaf, number))
+    bit = 1 << number
+    for node in leaf.up:
+        if node.mask & bit:
+            break
+        node.mask |= bit
+
+
+def dequeue(workload: Workload) -> None:
+    """Take ``workload`` out of every queue it waits in."""
+    for leaf, number in workload.queued:
+        queue = leaf.queues[number]
+        queue.discard(workload)
+        if not queue.entries:
+            del leaf.queues[number]
+            _clear(leaf, 1 << number)
+    workload.queued.clear()
+
+
+def _clear(leaf: Node, bit: int) -> None:
+    leaf.mask &= ~bit
+    for node in leaf.up[1:]:
+        for child in node.children:
+            if child.mask & bit:
+                return
+        node.mask &= ~bit
+
+
+def ripen(attempt: Attempt) -> None:
+    """The attempt's protection has ended: it may be stopped for better-ranked work."""
+    attempt.ripe = True
+    attempt.leaf.ripe_attempts[attempt.serial] = attempt
+    for node in attempt.leaf.up:
+        node.ripe += attempt.gpus
+    for host in attempt.hosts:
+        host.ripe += attempt.each
+
+
+def unripen(attempt: Attempt) -> None:
+    """The attempt is stopping or gone."""
+    attempt.ripe = False
+    del attempt.leaf.ripe_attempts[attempt.serial]
+    for node in attempt.leaf.up:
+        node.ripe -= attempt.gpus
+    for host in attempt.hosts:
+        host.ripe -= attempt.each

@@ -1,0 +1,131 @@
+"""Whom to stop: the cheapest set of attempts whose GPUs let a workload start.
+
+The cost of a set is ordered by, first to last: GPU-time lost by allocated attempts, their number, GPU-time lost by
+unallocated attempts, their number. So no allocated attempt is taken where unallocated ones suffice, and none that
+could be left out. On one host the cheapest set is found exactly, by dynamic programming over the GPUs still missing;
+a gang on several hosts takes the hosts that are cheapest one by one, and what turns out superfluous is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpubudget.core.placement import RIPE, UNALLOCATED, Shape
+from gpubudget.core.pool import Pool
+from gpubudget.core.records import Attempt, Host
+
+Cost = tuple[int, int, int, int]
+_NOTHING: Cost = (0, 0, 0, 0)
+
+
+class Reclaim(NamedTuple):
+    """Hosts for a gang, and the attempts to stop so that it gets them."""
+
+    hosts: list[Host]
+    victims: list[Attempt]
+
+
+def unallocated(pool: Pool, shape: Shape, blocked: int, now: int) -> Reclaim | None:
+    """The hosts and victims for an allocated gang, if stopping unallocated attempts suffices.
+
+    Hosts whose bit is in ``blocked`` are left alone.
+    """
+    hosts = pool.index.having(UNALLOCATED, shape.each) & ~blocked
+    if hosts.bit_count() < shape.hosts:
+        return None
+    return _cheapest(pool.hosts_of(hosts), shape, frozenset(), now)
+
+
+def ripe(pool: Pool, shape: Shape, legal: list[Attempt], blocked: int, now: int) -> Reclaim | None:
+    """The same if allocated attempts must be stopped too: those of ``legal``."""
+    if not legal:
+        return None
+    hosts = pool.index.having(UNALLOCATED, shape.each)
+    for attempt in legal:
+        for host in attempt.hosts:
+            hosts |= 1 << host.index
+    hosts &= pool.index.having(RIPE, shape.each) & ~blocked
+    if hosts.bit_count() < shape.hosts:
+        return None
+    return _cheapest(pool.hosts_of(hosts), shape, frozenset(attempt.serial for attempt in legal), now)
+
+
+def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:
+    """The same for a workload of the debug lane, among its ``hosts``: only unallocated attempts are stopped."""
+    candidates = [host for host in hosts if host.lane - host.lane_used >= each]
+    return _cheapest(candidates, Shape(1, each), frozenset(), now, lane=True)
+
+
+def _cheapest(
+    hosts: Iterable[Host], shape: Shape, allowed: frozenset[int], now: int, *, lane: bool = False
+) -> Reclaim | None:
+    found: list[tuple[Cost, int, list[Attempt], Host]] = []
+    bound: Cost | None = None
+    for host in hosts:
+        best = cheapest_on(host, shape.each, allowed, now, lane=lane, bound=bound)
+        if best is not None:
+            found.append((best[0], host.index, best[1], host))
+            if shape.hosts == 1:
+                bound = best[0]
+    if len(found) < shape.hosts:
+        return None
+    found.sort(key=lambda one: one[:2])
+    chosen = found[: shape.hosts]
+    victims = {victim.serial: victim for one in chosen for victim in one[2]}
+    hosts_chosen = sorted((one[3] for one in chosen), key=lambda host: host.index)
+    if shape.hosts > 1:
+        _spare(hosts_chosen, shape.each, victims, now)
+    return Reclaim(hosts_chosen, [victims[serial] for serial in sorted(victims)])
+
+
+def cheapest_on(
+    host: Host, each: int, allowed: frozenset[int], now: int, *, lane: bool = False, bound: Cost | None = None
+) -> tuple[Cost, list[Attempt]] | None:
+    """The cheapest victims that make room for ``each`` GPUs on ``host``, and their cost; None if there are none.
+
+    Only sets that cost less than ``bound`` are looked for.
+    """
+    missing = each - (host.free.bit_count() + host.stopping - host.owed)
+    over = 0 if lane else each - (host.gpus - host.lane - host.ordinary)
+    if missing <= 0 and over <= 0:
+        return (_NOTHING, []) if bound is None or bound > _NOTHING else None
+    # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
+    states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
+    for attempt in host.attempts.values():
+        if attempt.stopping or (attempt.allocated and attempt.serial not in allowed):
+            continue
+        lost = attempt.lost(now)
+        ordinary = attempt.allocated
+        for (left, excess), (cost, victims) in list(states.items()):
+            if not (left or excess):
+                continue
+            key = (max(left - attempt.each, 0), max(excess - attempt.each, 0) if ordinary else excess)
+            new = (
+                (cost[0] + lost, cost[1] + 1, cost[2], cost[3])
+                if ordinary
+                else (cost[0], cost[1], cost[2] + lost, cost[3] + 1)
+            )
+            known = states.get(key)
+            if (known is None or new < known[0]) and (bound is None or new < bound):
+                states[key] = (new, [*victims, attempt])
+    return states.get((0, 0))
+
+
+def _spare(hosts: list[Host], each: int, victims: dict[int, Attempt], now: int) -> None:
+    """Leave out every victim without which there is room too, the dearest first."""
+    dearest = sorted(victims.values(), key=lambda v: (not v.allocated, -v.lost(now), v.serial))
+    for victim in dearest:
+        del victims[victim.serial]
+        if not all(_enough(host, each, victims) for host in hosts):
+            victims[victim.serial] = victim
+
+
+def _enough(host: Host, each: int, victims: dict[int, Attempt]) -> bool:
+    missing = each - (host.free.bit_count() + host.stopping - host.owed)
+    over = each - (host.gpus - host.lane - host.ordinary)
+    for attempt in host.attempts.values():
+        if attempt.serial in victims:
+            missing -= attempt.each
+            over -= attempt.each if attempt.allocated else 0
+    return missing <= 0 and over <= 0

@@ -1,0 +1,285 @@
+"""The scheduler's mutable records: budgets as they compete in a pool, hosts, workloads and attempts.
+
+They hold state and say what follows from it at once; what happens to them is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from fractions import Fraction
+
+from gpubudget.core.host import HostState
+from gpubudget.core.placement import Shape
+from gpubudget.core.usage import Meter
+from gpubudget.core.workload import TRANSITIONS, StopReason, WorkloadSpec, WorkloadState
+from gpubudget.errors import BrokenInvariantError
+
+Rank = tuple[int, int, str]
+"""Order inside a budget: minus priority, time of submission, id."""
+
+
+class Node:
+    """A budget in one pool, or, where ``reserve`` is set, what a budget with children keeps for itself.
+
+    Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
+    (``ripe_attempts``); ``mask`` (a bit for each shape that waits) and ``ripe`` (GPUs of such attempts) sum up all
+    below. ``fold``, ``order`` and ``base`` turn usage into rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail``
+    belong to the ledger; ``spent`` is all occupancy ever, kept for leaves only.
+    """
+
+    __slots__ = (
+        "at0",
+        "base",
+        "children",
+        "fold",
+        "mask",
+        "order",
+        "parent",
+        "path",
+        "queues",
+        "reserve",
+        "ripe",
+        "ripe_attempts",
+        "share",
+        "slope",
+        "spent",
+        "starved",
+        "tail",
+        "up",
+    )
+
+    def __init__(self, path: str, parent: Node | None, share: Fraction, *, reserve: bool = False) -> None:
+        self.path = path
+        self.parent = parent
+        self.share = share
+        self.reserve = reserve
+        self.up: tuple[Node, ...] = (self, *parent.up) if parent else (self,)
+        self.starved: bool = share == 0 or (parent is not None and parent.starved)
+        self.children: list[Node] = []
+        self.fold = 1
+        self.order = 0
+        self.base = 0
+        self.at0 = 0
+        self.slope = 0
+        self.tail = 0
+        self.spent = Meter()
+        self.mask = 0
+        self.queues: dict[int, Queue] = {}
+        self.ripe = 0
+        self.ripe_attempts: dict[int, Attempt] = {}
+
+    def usage(self, now: int) -> int:
+        """GPU-milliseconds charged to it and all below, at ``now``."""
+        return self.at0 + self.slope * now
+
+    def leaves(self) -> list[Node]:
+        """All leaves below, or itself."""
+        if not self.children:
+            return [self]
+        return [leaf for child in self.children for leaf in child.leaves()]
+
+
+class Queue:
+    """The workloads of one budget and one shape that wait, in order, and by minimum runtime."""
+
+    __slots__ = ("by_runtime", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Rank, Workload]] = []
+        self.by_runtime: list[tuple[int, Rank, Workload]] = []
+
+    def add(self, workload: Workload) -> None:
+        """Put a workload in its place."""
+        insort(self.entries, (workload.rank, workload))
+        insort(self.by_runtime, (workload.spec.min_runtime, workload.rank, workload))
+
+    def discard(self, workload: Workload) -> None:
+        """Take a workload out."""
+        del self.entries[bisect_left(self.entries, (workload.rank,))]
+        del self.by_runtime[bisect_left(self.by_runtime, (workload.spec.min_runtime, workload.rank))]
+
+
+class Host:
+    """A host. Counts are GPUs.
+
+    ``ordinary`` are held by allocated work outside the lane (or kept for it), ``lane_used`` by work of the lane,
+    ``unallocated`` by unallocated work, ``ripe`` by ordinary work past its minimum; none of these counts what is
+    stopping. ``stopping`` is all that is, ``stopping_ordinary`` its ordinary part, ``owed`` what of it is promised to
+    workloads that wait for it, ``held`` all that attempts hold.
+    """
+
+    __slots__ = (
+        "attempts",
+        "claims",
+        "free",
+        "gpus",
+        "held",
+        "index",
+        "lane",
+        "lane_used",
+        "name",
+        "ordinary",
+        "owed",
+        "pool",
+        "reason",
+        "ripe",
+        "rooms",
+        "state",
+        "stopping",
+        "stopping_ordinary",
+        "unallocated",
+        "wanted",
+    )
+
+    def __init__(self, name: str, pool: str, gpus: int, index: int) -> None:
+        self.name = name
+        self.pool = pool
+        self.gpus = gpus
+        self.index = index
+        self.state = HostState.READY
+        self.reason = ""
+        self.wanted = HostState.READY  # what it goes back to after it was lost
+        self.free = (1 << gpus) - 1
+        self.lane = 0
+        self.lane_used = 0
+        self.ordinary = 0
+        self.unallocated = 0
+        self.ripe = 0
+        self.stopping = 0
+        self.stopping_ordinary = 0
+        self.owed = 0
+        self.held = 0
+        self.rooms = [0, 0, 0, 0]
+        self.attempts: dict[int, Attempt] = {}
+        self.claims: dict[int, Attempt] = {}
+
+    def measure(self, *, usable: bool) -> tuple[int, int, int, int]:
+        """The room in each tier of ``placement.py``."""
+        if not usable:
+            return (0, 0, 0, 0)
+        free = self.free.bit_count()
+        slack = self.gpus - self.lane - self.ordinary
+        room = min(free, slack - self.stopping_ordinary)
+        can_have = free + self.stopping - self.owed + self.unallocated
+        unallocated = min(can_have, slack)
+        ripe = min(can_have + self.ripe, slack + self.ripe)
+        return (free, max(room, 0), max(unallocated, 0), max(ripe, 0))
+
+
+class Attempt:
+    """One run of a workload, or, while ``started`` is None, the claim of one whose GPUs are not all free yet.
+
+    ``masks`` are the GPUs it holds on each of ``hosts``; ``saved`` is when its work was last safe; ``serial`` orders
+    attempts by the moment they were decided; ``counted`` says that its protection has ended in the ledger.
+    """
+
+    __slots__ = (
+        "allocated",
+        "beneficiary",
+        "counted",
+        "each",
+        "ends_by",
+        "gpus",
+        "hosts",
+        "lane",
+        "leaf",
+        "masks",
+        "number",
+        "owed",
+        "pool",
+        "preempted",
+        "protected_until",
+        "ripe",
+        "saved",
+        "serial",
+        "started",
+        "stopping",
+        "workload",
+    )
+
+    def __init__(self, serial: int, workload: Workload, pool: str, leaf: Node, hosts: list[Host], each: int) -> None:
+        self.serial = serial
+        self.workload = workload
+        self.pool = pool
+        self.leaf = leaf
+        self.hosts = hosts
+        self.each = each
+        self.gpus = each * len(hosts)
+        self.masks = [0] * len(hosts)
+        self.owed = 0
+        self.allocated = workload.spec.allocated
+        self.lane = False
+        self.number = 0
+        self.preempted: tuple[tuple[str, int], ...] = ()
+        self.started: int | None = None
+        self.protected_until = 0
+        self.ends_by: int | None = None
+        self.saved = 0
+        self.counted = False
+        self.ripe = False
+        self.stopping: StopReason | None = None
+        self.beneficiary: str | None = None
+
+    def lost(self, now: int) -> int:
+        """GPU-milliseconds of work that a stop at ``now`` would cost."""
+        return self.gpus * (now - self.saved)
+
+
+class Workload:
+    """A workload that has not ended. ``shapes`` is its gang in each pool that could ever hold it."""
+
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "budget",
+        "failures",
+        "held",
+        "patience",
+        "preempt_after",
+        "preemptions",
+        "queued",
+        "ran",
+        "rank",
+        "shapes",
+        "spec",
+        "state",
+        "submitted",
+    )
+
+    def __init__(self, spec: WorkloadSpec, submitted: int) -> None:
+        self.spec = spec
+        self.budget = spec.budget
+        self.submitted = submitted
+        self.rank: Rank = (-spec.priority, submitted, spec.id)
+        self.state = WorkloadState.PENDING
+        self.held = ""
+        self.shapes: dict[str, Shape] = {}
+        self.queued: list[tuple[Node, int]] = []
+        self.attempt: Attempt | None = None
+        self.attempts = 0
+        self.failures = 0
+        self.preemptions = 0
+        self.patience = 0  # failures soon after a start it preempted for, in a row
+        self.preempt_after = 0
+        self.ran = 0
+
+    def become(self, state: WorkloadState) -> None:
+        """Take a step of the transition table."""
+        if state not in TRANSITIONS[self.state]:
+            raise BrokenInvariantError(f"workload {self.spec.id} cannot go from {self.state} to {state}")
+        self.state = state
+
+
+class Reservation:
+    """Hosts and a time kept for the first workload that cannot start yet."""
+
+    __slots__ = ("bits", "estimate", "hosts", "start", "workload")
+
+    def __init__(self, workload: Workload, hosts: list[Host], start: int, *, estimate: bool) -> None:
+        self.workload = workload
+        self.hosts = hosts
+        self.start = start
+        self.estimate = estimate
+        self.bits = 0
+        for host in hosts:
+            self.bits |= 1 << host.index

@@ -1,0 +1,142 @@
+"""The ledger: exact occupancy of each budget inside the sliding lookback window, and what is committed ahead.
+
+Usage is a straight line between changes, so each budget keeps two integers: ``usage(t) = at0 + slope * t``. A change
+touches a budget and its ancestors only, whatever the length of the history. Time is milliseconds, GPU-time is
+GPU-milliseconds. The ledger knows nothing of shares, hosts or workloads.
+
+An attempt of ``g`` GPUs with minimum runtime ``m`` that starts at ``s`` and ends at ``e`` changes its budget's line so:
+
+- at ``s``: ``g * m`` is charged at once. While it is protected, occupancy grows exactly as fast as the commitment
+  shrinks, so the slope stays;
+- at ``s + m``: the slope grows by ``g``;
+- at ``e``: the slope shrinks by ``g``, or, when it ends early, what is left of the commitment is given back;
+- at ``s + lookback`` and ``e + lookback``, as the window passes them: the slope shrinks by ``g`` and grows again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, Protocol, Self, TypeVar
+
+
+class Meter:
+    """An integral over time that is read at any moment: GPU-milliseconds of a number of GPUs that changes."""
+
+    __slots__ = ("at0", "slope")
+
+    def __init__(self, at0: int = 0, slope: int = 0) -> None:
+        self.at0 = at0
+        self.slope = slope
+
+    def change(self, gpus: int, now: int) -> None:
+        """From ``now`` on there are ``gpus`` more (or fewer)."""
+        self.at0 -= gpus * now
+        self.slope += gpus
+
+    def read(self, now: int) -> int:
+        """GPU-milliseconds until ``now``."""
+        return self.at0 + self.slope * now
+
+
+class Line(Protocol):
+    """What the ledger needs of a budget: its own line and those of its ancestors, itself first.
+
+    ``tail`` counts the GPUs that were occupied at the moment at which the window begins.
+    """
+
+    at0: int
+    slope: int
+    tail: int
+
+    @property
+    def up(self) -> Iterable[Self]:
+        """The budget itself and all its ancestors."""
+        ...
+
+
+L = TypeVar("L", bound=Line)
+
+
+class Ledger(Generic[L]):
+    """Moves the lines of one pool's budgets. ``horizon`` is the moment before which nothing is known.
+
+    The window reaches from ``max(now - lookback, horizon)`` to now. ``edges`` are the changes of occupancy inside it,
+    oldest first, each (time, leaf, GPUs).
+    """
+
+    __slots__ = ("edges", "horizon", "lookback")
+
+    def __init__(self, lookback: int, horizon: int) -> None:
+        self.lookback = lookback
+        self.horizon = horizon
+        self.edges: deque[tuple[int, L, int]] = deque()
+
+    def occupy(self, leaf: L, gpus: int, now: int) -> None:
+        """From ``now`` on ``leaf`` holds ``gpus`` more (or fewer), with nothing committed."""
+        moved = gpus * now
+        for node in leaf.up:
+            node.slope += gpus
+            node.at0 -= moved
+        self.edges.append((now, leaf, gpus))
+
+    def commit(self, leaf: L, gpu_time: int) -> None:
+        """Charge ``gpu_time`` GPU-milliseconds at once (give it back when negative)."""
+        for node in leaf.up:
+            node.at0 += gpu_time
+
+    def start_protected(self, leaf: L, gpus: int, now: int) -> None:
+        """``leaf`` starts to hold ``gpus`` whose commitment is charged: the slope stays while they are protected."""
+        self.edges.append((now, leaf, gpus))
+
+    def end_protection(self, leaf: L, gpus: int, at: int) -> None:
+        """The commitment of ``gpus`` is used up at ``at``; from then on occupancy counts as it runs."""
+        moved = gpus * at
+        for node in leaf.up:
+            node.slope += gpus
+            node.at0 -= moved
+
+    def stop_protected(self, leaf: L, gpus: int, now: int, protected_until: int) -> None:
+        """``leaf`` lets go of ``gpus`` before their protection ended: the rest of the commitment is given back."""
+        self.commit(leaf, gpus * (now - protected_until))
+        self.edges.append((now, leaf, -gpus))
+
+    def advance(self, now: int) -> None:
+        """Let the window slide to ``now``. Each change leaves it at its own exact time."""
+        edges, lookback = self.edges, self.lookback
+        limit = now - lookback
+        while edges and edges[0][0] <= limit:
+            time, leaf, gpus = edges.popleft()
+            moved = gpus * (time + lookback)
+            leaf.tail += gpus
+            for node in leaf.up:
+                node.slope -= gpus
+                node.at0 += moved
+
+    def set_lookback(self, lookback: int, now: int, leaves: Iterable[L]) -> None:
+        """Change the window's length at ``now``.
+
+        A shorter window forgets at once. A longer one cannot remember what the shorter one had forgotten: it begins
+        where the old one did, and grows from there.
+        """
+        shrink = self.lookback - lookback
+        if shrink < 0:
+            start = max(now - self.lookback, self.horizon)
+            self.horizon = start
+            for leaf in leaves:
+                if leaf.tail:
+                    self.edges.appendleft((start, leaf, leaf.tail))
+                    moved = leaf.tail * now
+                    for node in leaf.up:
+                        node.slope += leaf.tail
+                        node.at0 -= moved
+                    leaf.tail = 0
+        elif shrink > 0:
+            for leaf in leaves:
+                self.commit(leaf, -leaf.tail * shrink)
+        self.lookback = lookback
+        self.advance(now)
+
+    def observed(self, now: int) -> int:
+        """The length of the window in milliseconds, as far as it has been observed."""
+        return min(self.lookback, now - self.horizon)
