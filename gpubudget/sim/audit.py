@@ -100,6 +100,8 @@ class Auditor:
     def _take_budgets_applied(self, line: Line) -> None:
         for fault in self._ledger.apply(line.data["budgets"], line.data["policy"]["lookback_ms"]):
             self._find("budgets", fault)
+        for workload in self._workloads.values():
+            workload.budget = self._ledger.follow(workload.budget) if workload.budget else None
         self._judge.lane = (line.data["policy"].get("debug") or {}).get("gpus", 0)
         self._promises.excuse(None)
 

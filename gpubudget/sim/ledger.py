@@ -78,6 +78,7 @@ class Ledger:
         self._children: dict[str, list[str]] = {}
         self._accounts: dict[tuple[str, str], _Account] = {}
         self._charged: dict[Key, tuple[str, str]] = {}
+        self._renamed: dict[str, str] = {}
         self._lookback = 0
         self._edge = -(1 << 63)
 
@@ -93,13 +94,13 @@ class Ledger:
         for path in self._shares:
             if path != ROOT:
                 self._children.setdefault(parent(path), []).append(path)
-        renamed = {
+        self._renamed = {
             row["previously"]: row["path"]
             for row in budgets
-            if row.get("previously") in old and row["previously"] not in self._shares and row["path"] not in old
+            if row.get("previously") in old and row["previously"] not in self._shares
         }
         for pool, path in list(self._accounts):
-            heir = self._heir(path, renamed)
+            heir = self._heir(path)
             if heir != path:
                 self._hand_over(pool, path, heir)
         return self._faults(len(budgets))
@@ -107,6 +108,10 @@ class Ledger:
     def known(self, path: str) -> bool:
         """Whether the budget is in the tree in force."""
         return path in self._shares
+
+    def follow(self, path: str) -> str:
+        """What a path of the tree before is called now; the same if it is gone."""
+        return path if path in self._shares else self._moved(path) or path
 
     def promise(self, workload: str, pool: str, path: str, gpu_millis: int) -> None:
         """Charge the commitment of a workload that waits for its GPUs."""
@@ -177,11 +182,19 @@ class Ledger:
     def _account(self, pool: str, path: str) -> _Account:
         return self._accounts.setdefault((pool, path), _Account())
 
-    def _heir(self, path: str, renamed: dict[str, str]) -> str:
-        """The budget that a path's usage belongs to now."""
-        while path not in renamed and path not in self._shares and path != ROOT:
-            path = parent(path)
-        return renamed.get(path, path)
+    def _heir(self, path: str) -> str:
+        """The budget that a path's usage belongs to now: its own, that which it was renamed to, or the next above."""
+        if path in self._shares or path == ROOT:
+            return path
+        return self._moved(path) or self._heir(parent(path))
+
+    def _moved(self, path: str) -> str | None:
+        """Where a path went if it was renamed; what is below a renamed budget follows it by name."""
+        if path in self._renamed or path == ROOT:
+            return self._renamed.get(path)
+        above = self._moved(parent(path))
+        moved = f"{above}/{path.rpartition('/')[2]}" if above else None
+        return moved if moved in self._shares else None
 
     def _hand_over(self, pool: str, path: str, heir: str) -> None:
         account = self._accounts.pop((pool, path))
