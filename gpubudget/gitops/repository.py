@@ -1,6 +1,6 @@
 """A budgets repository, read only: a ref's commit, the files below a folder at that commit, who descends from whom.
 
-The only module that uses GitPython. Knows nothing of budgets. Its rules:
+The only module that uses GitPython. Knows nothing of what is in the files. Its rules:
 
 - Nothing is checked out, no hook runs, nobody is asked for a password, and only the named ref is fetched.
 - Git never sees a revision expression of a caller: a full ref name is looked up, and then only full ids are used.
@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gpubudget.errors import GpuBudgetError, InvalidInputError
+from gpubudget.gitops.diagnostics import Diagnostic, Position
+from gpubudget.gitops.load import is_read
 from gpubudget.gitops.source import PROTOCOLS, Source, folder_parts, full_names, without_secrets
+from gpubudget.gitops.yamlfile import MAX_BYTES
 
 if TYPE_CHECKING:
     from git import Git, Repo
     from git.objects.base import IndexObjUnion, Object
     from git.objects.tree import Tree as Folder
 
-MAX_FILE_BYTES = 1 << 20
 MAX_TOTAL_BYTES = 64 << 20
 MAX_ENTRIES = 20_000
 MAX_DEPTH = 64
@@ -120,36 +122,31 @@ class Repository:
             raise self._failure(f"compare {ancestor} with {descendant}", done.stderr)
         return done.returncode == 0
 
-    def files(self, commit: str, path: str) -> dict[str, bytes]:
-        """The content of every file below the folder ``path`` at ``commit``, by its path from that folder on.
+    def files(self, commit: str, path: str) -> tuple[dict[str, bytes], list[Diagnostic]]:
+        """The YAML files below the folder ``path`` at ``commit``, by their paths from there on, and what is no file.
 
-        Raises RepositoryError if the folder is missing or empty, and InvalidInputError naming each link, submodule,
-        over-sized file or unreadable name in it: what is not a plain file is never followed and never left out.
+        Links, submodules and over-sized files are problems: none is followed, none is left out in silence. Hidden
+        files and folders are not read. Raises RepositoryError if the folder is missing or has nothing to read.
         """
-        found: dict[str, bytes] = {}
-        refused: list[str] = []
+        files: dict[str, bytes] = {}
+        problems: list[Diagnostic] = []
         total = 0
         with self._clear(f"read {path!r} at commit {commit}"):
             folder = self._folder(commit, path)
             for item in _walk(folder):
                 name = str(item.path).removeprefix(f"{folder.path}/")
-                if reason := "is there twice" if name in found else _why_not(item):
-                    refused.append(f"{name!a} {reason}")
-                    continue
-                found[name] = _content(item)
-                total += len(found[name])
-                if total > MAX_TOTAL_BYTES:
-                    raise InvalidInputError(
-                        f"{path!r} at commit {commit} has more than {MAX_TOTAL_BYTES} bytes", hint=_KEEP
-                    )
-        if refused:
-            what = f"{len(refused)} file{'s' * (len(refused) > 1)} of {path!r} at commit {commit} cannot be used"
-            raise InvalidInputError(
-                f"{what}: {'; '.join(sorted(refused)[:10])}", hint="keep plain YAML files there only"
-            )
-        if not found:
-            raise RepositoryError(f"the folder {path!r} at commit {commit} is empty")
-        return found
+                if name in files:
+                    raise ValueError(f"the folder that lists {name!a} is damaged, it does so twice")
+                if problem := _not_a_file(item, name):
+                    problems.append(problem)
+                elif is_read(name):
+                    files[name] = _content(item)
+                    total += len(files[name])
+                    if total > MAX_TOTAL_BYTES:
+                        raise ValueError(f"the files are longer than {MAX_TOTAL_BYTES} bytes together")
+        if not files and not problems:
+            raise RepositoryError(f"the folder {path!r} at commit {commit} has no YAML files")
+        return files, problems
 
     def _folder(self, commit: str, path: str) -> Folder:
         at = self._repo.commit(commit).tree
@@ -317,7 +314,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _walk(folder: Folder) -> Iterator[IndexObjUnion]:
-    """All that is not a folder below ``folder``, bounded: a few objects can unfold to endlessly many paths."""
+    """All that is neither a folder nor hidden, bounded: a few objects can unfold to endlessly many paths."""
     pending, entries = [(folder, 0)], 0
     while pending:
         at, depth = pending.pop()
@@ -326,26 +323,32 @@ def _walk(folder: Folder) -> Iterator[IndexObjUnion]:
             entries += 1
             if entries > MAX_ENTRIES or depth > MAX_DEPTH:
                 most = f"at most {MAX_ENTRIES} files and folders, {MAX_DEPTH} deep"
-                raise InvalidInputError(f"the folder {str(folder.path)!r} holds too much ({most})", hint=_KEEP)
-            if item.type == "tree":
+                raise ValueError(f"it holds too much ({most})")
+            if item.type == "tree" and not _hidden(item):
                 pending.append((item, depth + 1))
-            else:
+            elif not _hidden(item):
                 yield item
+
+
+def _hidden(item: IndexObjUnion) -> bool:
+    return str(item.path).rpartition("/")[2].startswith(".")
 
 
 def _kind(item: IndexObjUnion) -> str:
     return "link" if item.mode == _LINK_MODE else str(item.type)
 
 
-def _why_not(item: IndexObjUnion) -> str:
-    """Why a file is refused, or an empty text."""
-    if (kind := _kind(item)) != "blob":
-        return f"is {_KINDS[kind]}"
-    if not str(item.path).isprintable():
-        return "has a name that is not readable UTF-8"
-    if item.size > MAX_FILE_BYTES:
-        return f"is {item.size} bytes long, more than {MAX_FILE_BYTES}"
-    return ""
+def _not_a_file(item: IndexObjUnion, name: str) -> Diagnostic | None:
+    """The problem of what cannot be read as a file of the tree."""
+    kind = _kind(item)
+    if kind != "blob":
+        rule = "file-link" if kind == "link" else "file-special"
+        message = f"{name} is {_KINDS[kind]}, and is not followed"
+        return Diagnostic(rule, Position(name), message, "put the file or folder itself there")
+    if is_read(name) and item.size > MAX_BYTES:
+        message = f"the file has {item.size} bytes, more than the {MAX_BYTES} that are read"
+        return Diagnostic("file-size", Position(name), message, "split the budget into folders")
+    return None
 
 
 def _content(item: Object) -> bytes:

@@ -17,8 +17,10 @@ import pytest
 
 from gpubudget.errors import GpuBudgetError, InvalidInputError
 from gpubudget.gitops import repository
+from gpubudget.gitops.load import load_tree
 from gpubudget.gitops.repository import RepositoryError, open_repository
 from gpubudget.gitops.source import full_names, parse_source
+from gpubudget.gitops.yamlfile import MAX_BYTES
 from tests.conftest import GitRepo
 
 MakeRepo = Callable[[str], GitRepo]
@@ -35,7 +37,9 @@ def read(place: str | Path, ref: str, mirror: Path, path: str = "budgets") -> tu
     with open_repository(parse_source(str(place)), mirror) as opened:
         commit = opened.fetch(ref)
         opened.commit(commit)
-        return commit, opened.files(commit, path)
+        files, problems = opened.files(commit, path)
+        assert not problems
+        return commit, files
 
 
 def refusal(place: str | Path, ref: str, mirror: Path, path: str = "budgets") -> str:
@@ -87,9 +91,9 @@ def test_a_folder_may_be_written_in_several_ways(repo: GitRepo, tmp_path: Path, 
 
 
 def test_the_top_of_the_repository_can_be_the_tree(repo: GitRepo, tmp_path: Path) -> None:
-    """With the path "." all files are read, by their path from the top."""
+    """With the path "." all YAML files are read, by their path from the top."""
     repo.commit(FILES)
-    assert sorted(read(repo.path, "main", tmp_path, ".")[1]) == sorted(FILES)
+    assert sorted(read(repo.path, "main", tmp_path, ".")[1]) == sorted(f"budgets/{name}" for name in READ)
 
 
 def test_a_commit_tells_its_author_time_and_parents(repo: GitRepo, tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ def test_a_shallow_clone_is_read_and_says_that_it_is_shallow(repo: GitRepo, tmp_
     repo.git("clone", "--quiet", "--depth=1", repo.url, str(tmp_path / "shallow"))
     with open_repository(parse_source(str(tmp_path / "shallow")), tmp_path) as opened:
         assert opened.fetch("main") == second
-        assert opened.files(second, "budgets") == READ
+        assert opened.files(second, "budgets") == (READ, [])
         assert opened.commit(second).parents == (first,) or opened.commit(second).parents == ()
         assert opened.is_shallow()
         assert not opened.has(first)
@@ -208,7 +212,7 @@ def test_replaced_objects_and_grafts_do_not_change_what_a_commit_says(repo: GitR
     repo.git("replace", second, first)
     (repo.path / ".git/info/grafts").write_text(f"{second}\n")
     with open_repository(parse_source(str(repo.path)), tmp_path) as opened:
-        assert opened.files(second, "budgets")["cluster.yaml"] == b"two\n"
+        assert opened.files(second, "budgets")[0]["cluster.yaml"] == b"two\n"
         assert opened.is_ancestor(first, second)
 
 
@@ -275,7 +279,7 @@ def test_a_ref_to_something_else_than_a_commit_is_refused(
         ("README.md/x", "'README.md' at commit {} is a file, not a folder"),
         ("link", "'link' at commit {} is a link, not a folder"),
         ("sub", "'sub' at commit {} is a submodule, not a folder"),
-        ("empty", "the folder 'empty' at commit {} is empty"),
+        ("empty", "the folder 'empty' at commit {} has no YAML files"),
         ("../budgets", "does not name a folder inside the repository"),
         ("/etc", "does not name a folder inside the repository"),
         ("a\nb", "does not name a folder inside the repository"),
@@ -294,21 +298,38 @@ def test_a_folder_that_is_not_there_is_not_an_empty_tree(repo: GitRepo, tmp_path
     assert said.format(commit) in refusal(repo.path, "odd", tmp_path, path)
 
 
-def test_links_submodules_and_odd_files_are_all_named(repo: GitRepo, tmp_path: Path) -> None:
-    """What is no plain file is neither followed nor left out; all are named at once (CVE-2022-24904)."""
+def test_links_submodules_and_over_sized_files_are_problems(repo: GitRepo, tmp_path: Path) -> None:
+    """What is no plain file is neither followed nor left out; all are told at once (CVE-2022-24904)."""
     (repo.path / "budgets").mkdir()
     (repo.path / "budgets/link.yaml").symlink_to("/etc/passwd")
-    (repo.path / "budgets/huge.yaml").write_bytes(b"#" * (repository.MAX_FILE_BYTES + 1))
+    (repo.path / "budgets/folder").symlink_to("/etc")
+    (repo.path / "budgets/huge.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     (repo.path / os.fsdecode(b"budgets/\xff.yaml")).write_text("")
     head = repo.commit(FILES)
     repo.git("update-index", "--add", "--cacheinfo", f"160000,{head},budgets/sub")
     repo.git("commit", "--quiet", "--message", "odd")
-    said = refusal(repo.path, "main", tmp_path)
-    assert "4 files of 'budgets'" in said
-    assert "'link.yaml' is a link" in said
-    assert "'sub' is a submodule" in said
-    assert "'huge.yaml' is 1048577 bytes long, more than 1048576" in said
-    assert r"'\udcff.yaml' has a name that is not readable UTF-8" in said
+    with open_repository(parse_source(str(repo.path)), tmp_path) as opened:
+        files, problems = opened.files(opened.fetch("main"), "budgets")
+    found = {(problem.rule, problem.position.file): problem.message for problem in problems}
+    assert found == {
+        ("file-link", "link.yaml"): "link.yaml is a link, and is not followed",
+        ("file-link", "folder"): "folder is a link, and is not followed",
+        ("file-special", "sub"): "sub is a submodule, and is not followed",
+        ("file-size", "huge.yaml"): "the file has 1000001 bytes, more than the 1000000 that are read",
+    }
+    loaded = load_tree(files, problems)
+    assert {problem.rule for problem in loaded.diagnostics} >= {"file-link", "file-special", "file-size", "file-name"}
+    assert loaded.tree is None
+
+
+def test_what_is_hidden_or_not_yaml_is_left_alone(repo: GitRepo, tmp_path: Path) -> None:
+    """A large picture, a document and hidden files beside the budgets do not matter."""
+    large = "x" * (MAX_BYTES + 1)
+    (repo.path / ".github").symlink_to("/etc")
+    repo.commit({**FILES, "picture.svg": large, "notes.md": "n", ".ci/large.yaml": large})
+    assert sorted(read(repo.path, "main", tmp_path, ".")[1]) == sorted(f"budgets/{name}" for name in READ)
+    repo.commit({"other/notes.md": "n"})
+    assert "the folder 'other' at commit" in refusal(repo.path, "main", tmp_path, "other")
 
 
 def test_a_file_that_is_twice_in_a_folder_is_refused(repo: GitRepo, tmp_path: Path) -> None:
@@ -318,8 +339,7 @@ def test_a_file_that_is_twice_in_a_folder_is_refused(repo: GitRepo, tmp_path: Pa
     twice = b"100644 a.yaml\0" + blob + b"100644 a.yaml\0" + blob
     tree = repo.git("hash-object", "--literally", "-t", "tree", "-w", "--stdin", stdin=twice)
     repo.git("update-ref", "refs/heads/odd", repo.git("commit-tree", "-m", "odd", tree))
-    assert "1 file of '.'" in (said := refusal(repo.path, "odd", tmp_path, "."))
-    assert "'a.yaml' is there twice" in said
+    assert "the folder that lists 'a.yaml' is damaged" in refusal(repo.path, "odd", tmp_path, ".")
     assert "cannot run git fetch" in refusal(repo.url, "odd", tmp_path / "mirror", ".")
 
 
@@ -343,7 +363,7 @@ def test_the_whole_has_a_size_limit(repo: GitRepo, tmp_path: Path, monkeypatch: 
     repo.commit(FILES)
     monkeypatch.setattr(repository, "MAX_TOTAL_BYTES", 1_000)
     repo.commit({f"budgets/{number}.yaml": "#" * 400 for number in range(3)})
-    assert "has more than 1000 bytes" in refusal(repo.path, "main", tmp_path)
+    assert "the files are longer than 1000 bytes together" in refusal(repo.path, "main", tmp_path)
     repo.commit({f"budgets/{number}.yaml": "" for number in range(100)})
     assert "bytes long, more than 1000" in refusal(repo.path, "main", tmp_path)
 
