@@ -197,4 +197,3 @@ def _debug(lane: DebugLane | None, gpus: int, max_runtime: int | None) -> int:
             hint="ask for less time",
         )
     return lane.max_runtime if max_runtime is None else max_runtime
-

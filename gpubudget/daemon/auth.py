@@ -55,7 +55,7 @@ class Token:
             "role": self.role.value,
             "host": self.host,
             "created_ms": self.created,
-            "last_used_ms": self.last_used,
+            "used_ms": self.last_used,
             "revoked_ms": self.revoked,
         }
 

@@ -42,6 +42,7 @@ class Part:
     state: PartState = PartState.WAITING
     exit_code: int | None = None
     signalled: bool = False
+    error: str = ""
     offered: bool = False
     told: bool = False
 
@@ -98,20 +99,30 @@ class Gang:
         """Why its processes should end: the core's reason, or that a rank failed; empty when they should run."""
         return self.stopping or ("gang" if any(part.failed for part in self.parts.values()) else "")
 
-    def outcome(self) -> Outcome:
-        """How it ended, once all parts are gone."""
+    def exited(self) -> Exited:
+        """What the core is told once all parts are gone."""
         parts = self.parts.values()
         if any(part.failed for part in parts):
-            return Outcome.FAILED
-        if any(part.signalled or part.state is PartState.LOST for part in parts):
-            return Outcome.STOPPED
-        return Outcome.FINISHED
+            outcome = Outcome.FAILED
+        elif any(part.signalled or part.state is PartState.LOST for part in parts):
+            outcome = Outcome.STOPPED
+        else:
+            outcome = Outcome.FINISHED
+        return Exited(*self.key, outcome)
 
     def exit_code(self) -> int | None:
         """The code of the first rank that failed by itself, else the first that is not 0, else 0; None: unknown."""
         own = [part.exit_code for part in self.parts.values() if part.failed]
         known = own or [part.exit_code for part in self.parts.values() if part.state is PartState.EXITED]
         return next((code for code in known if code), known[0] if known else None)
+
+    def failure(self) -> str:
+        """What went wrong on the first host that failed by itself, for people; empty when none did."""
+        for host, part in self.parts.items():
+            if part.failed:
+                code = "" if part.exit_code is None else f"exit code {part.exit_code}"
+                return f"failed on {host}: {part.error or code or 'its processes are gone'}"
+        return ""
 
     def order(self, host: str, grace: int) -> dict[str, Any]:
         """What the agent of ``host`` needs to run its part."""
@@ -162,7 +173,7 @@ class Gangs:
             gang.stopping = reason
             for host, part in gang.parts.items():
                 if part.state is PartState.WAITING and not part.offered:
-                    self._set(gang, host, PartState.EXITED, None, signalled=True)
+                    self._set(gang, host, PartState.EXITED, signalled=True)
         return gang
 
     def lose(self, host: str) -> list[Gang]:
@@ -170,7 +181,7 @@ class Gangs:
         gangs = list(self.by_host.get(host, {}).values())
         for gang in gangs:
             if not gang.parts[host].gone:
-                self._set(gang, host, PartState.LOST, None, signalled=False)
+                self._set(gang, host, PartState.LOST)
         return gangs
 
     def report(self, host: str, reports: Iterable[Report]) -> list[Gang]:
@@ -183,31 +194,32 @@ class Gangs:
                 continue
             if report is None:
                 if part.told and part.state is PartState.WAITING:
-                    self._set(gang, host, PartState.EXITED, None, signalled=True)
+                    self._set(gang, host, PartState.EXITED, signalled=True)
                 elif part.state is PartState.RUNNING:
-                    self._set(gang, host, PartState.EXITED, None, signalled=part.told)
+                    self._set(gang, host, PartState.EXITED, signalled=part.told)
             elif report.state == "running":
                 if part.state is PartState.WAITING:
-                    self._set(gang, host, PartState.RUNNING, None, signalled=False)
+                    self._set(gang, host, PartState.RUNNING)
             else:
-                self._set(gang, host, PartState.EXITED, report.exit_code, signalled=report.signalled)
+                part.exit_code, part.error = report.exit_code, report.error
+                self._set(gang, host, PartState.EXITED, signalled=report.signalled)
             if part.gone:
                 ended.append(gang)
         return ended
 
-    def _set(self, gang: Gang, host: str, state: PartState, exit_code: int | None, *, signalled: bool) -> None:
+    def _set(self, gang: Gang, host: str, state: PartState, *, signalled: bool = False) -> None:
         part = gang.parts[host]
-        part.state, part.exit_code, part.signalled = state, exit_code, signalled
+        part.state, part.signalled = state, signalled
         self.changed.append((gang.key, host, part))
 
     @staticmethod
-    def exits(gangs: Iterable[Gang | None]) -> list[tuple[Exited, int | None]]:
-        """The events, each once and with the exit code, for those of the gangs that are over."""
+    def over(gangs: Iterable[Gang]) -> list[Gang]:
+        """Those of the gangs that are over, each once."""
         found = []
         for gang in gangs:
-            if gang is not None and not gang.over and all(part.gone for part in gang.parts.values()):
+            if not gang.over and all(part.gone for part in gang.parts.values()):
                 gang.over = True
-                found.append((Exited(*gang.key, gang.outcome()), gang.exit_code()))
+                found.append(gang)
         return found
 
     def stale(self, host: str, reports: Iterable[Report]) -> list[Report]:
@@ -216,8 +228,7 @@ class Gangs:
         return [
             report
             for report in reports
-            if (gang := live.get((report.workload, report.attempt))) is None
-            or gang.parts[host].state is PartState.LOST
+            if (gang := live.get((report.workload, report.attempt))) is None or gang.parts[host].state is PartState.LOST
         ]
 
     def orders(self, host: str, reports: Iterable[Report], grace: int) -> dict[str, list[dict[str, Any]]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpubudget.core import plain
 from gpubudget.core.decisions import Claim, Decision, Hold, Refuse, Requeue, Start, Stop, Stopped, Unclaim
-from gpubudget.core.events import Event, Moved
+from gpubudget.core.events import BudgetsApplied, Event, Moved, Submitted
 from gpubudget.core.views import WorkloadView
 from gpubudget.core.workload import StopReason, WorkloadSpec, WorkloadState
 from gpubudget.daemon.store import Batch, Row
@@ -23,16 +23,11 @@ from gpubudget.errors import NotFoundError
 _ID = re.compile(r"w([0-9]{6,12})", re.ASCII)
 
 _END = {
-    StopReason.FINISHED: WorkloadState.FINISHED,
-    StopReason.LIMIT: WorkloadState.FINISHED,
     StopReason.FAILED: WorkloadState.FAILED,
-    StopReason.HOST_LOST: WorkloadState.FAILED,
     StopReason.CANCELLED: WorkloadState.CANCELLED,
-    StopReason.FORCED: WorkloadState.CANCELLED,
     StopReason.PREEMPTED: WorkloadState.PREEMPTED,
-    StopReason.DRAINED: WorkloadState.PREEMPTED,
 }
-"""What a workload has become that ended with its attempt."""
+"""What a workload has become that ended with its attempt, if not finished (also by having had its longest run time)."""
 
 
 def workload_id(number: int) -> str:
@@ -165,13 +160,18 @@ class Records:
     def follow(self, event: Event, decisions: Iterable[Decision], now: int, batch: Batch) -> set[str]:
         """Record what an event did to workloads; returns the ids of those that changed. See ``settle``."""
         changed: set[str] = set()
-        if isinstance(event, Moved):
-            record = self.active[event.workload]
-            record.spec, record.request = replace(record.spec, budget=event.budget), ""
-            changed.add(event.workload)
+        match event:
+            case Submitted(spec):
+                self.active[spec.id].submitted = now
+                changed.add(spec.id)
+            case Moved(workload):
+                changed.add(workload)
+            case BudgetsApplied():
+                changed.update(self.active)  # budgets may have other names
+            case _:
+                pass
         for decision in decisions:
-            workload = getattr(decision, "workload", None)
-            record = self.active.get(workload) if workload is not None else None  # type: ignore[assignment] # no record: not about a workload
+            record = self.active.get(getattr(decision, "workload", ""))
             if record is not None:
                 _follow(record, decision, now, batch)
                 changed.add(record.spec.id)
@@ -181,6 +181,8 @@ class Records:
         """Write a workload's row as the core now sees it; without a view it has ended and is forgotten here."""
         record = self.active[workload]
         if view is not None:
+            if view.spec.budget != record.spec.budget:
+                record.spec, record.request = view.spec, ""
             record.state = view.state
             record.failures, record.preemptions = view.failures, view.preemptions
         else:
@@ -199,7 +201,7 @@ def _follow(record: Record, decision: Decision, now: int, batch: Batch) -> None:
             if record.attempt is not None:
                 record.attempt["stopping"] = True
         case Stopped(_, attempt, reason, beneficiary):
-            record.state = _END[reason]
+            record.state = _END.get(reason, WorkloadState.FINISHED)
             record.reason = _why(reason, beneficiary)
             record.failures += reason is StopReason.FAILED
             record.preemptions += reason is StopReason.PREEMPTED

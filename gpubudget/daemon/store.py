@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpubudget.core.budget import ROOT
+from gpubudget.core.workload import ENDED
 from gpubudget.errors import GpuBudgetError
 
 APPLICATION_ID = 0x67706275  # "gpbu": tells this program's files from others
 KEPT_SNAPSHOTS = 2
+ENDS = frozenset(state.value for state in ENDED)
 
 Row = tuple[Any, ...]
 
@@ -197,8 +200,8 @@ class Store:
 
     def lines(self, after: int, limit: int, kinds: tuple[str, ...] = (), workload: str | None = None) -> list[Row]:
         """(seq, input, JSON) of the lines of the log after one; of some kinds, or of one workload, where named."""
-        where, arguments = ["seq > ?"], [after]
-        found: list[object] = [*arguments]
+        where: list[str] = ["seq > ?"]
+        found: list[object] = [after]
         if kinds:
             where.append(f"kind IN ({','.join('?' * len(kinds))})")
             found += kinds
@@ -213,14 +216,24 @@ class Store:
         rows = self._all("SELECT * FROM workloads WHERE number = ?", number)
         return rows[0] if rows else None
 
-    def workloads(self, after: int, limit: int, **equal: tuple[str, ...]) -> list[Row]:
-        """Workloads after a number, in order; ``state``, ``owner`` and ``budget`` each as one of those given."""
-        where, arguments = ["number > ?"], [after]
-        found: list[object] = [*arguments]
-        for column, values in equal.items():
-            where.append(f"{column} IN ({','.join('?' * len(values))})")
-            found += values
-        query = f"SELECT * FROM workloads WHERE {' AND '.join(where)} ORDER BY number LIMIT ?"  # noqa: S608 - column names are ours
+    def workloads(
+        self, after: int, limit: int, states: tuple[str, ...] = (), owner: str | None = None, budget: str | None = None
+    ) -> list[Row]:
+        """Workloads after a number, in order: in some states, of one owner, of a budget and those below it."""
+        where: list[str] = ["number > ?"]
+        found: list[object] = [after]
+        if states:
+            where.append(f"state IN ({','.join('?' * len(states))})")
+            found += states
+            if ENDS.isdisjoint(states):
+                where.append("ended IS NULL")  # a short index serves it
+        if owner is not None:
+            where.append("owner = ?")
+            found.append(owner)
+        if budget is not None:
+            where.append("(budget = ? OR (budget >= ? AND budget < ?))" if budget != ROOT else "budget IS NOT NULL")
+            found += [budget, f"{budget}/", f"{budget}0"] if budget != ROOT else []  # "0" follows "/"
+        query = f"SELECT * FROM workloads WHERE {' AND '.join(where)} ORDER BY number LIMIT ?"  # noqa: S608 - no input in it
         return self._all(query, *found, limit)
 
     def active_workloads(self) -> list[Row]:

@@ -1,0 +1,394 @@
+"""The conversation with the agents: each says what is on its host, and is told what should be.
+
+A request is taken in at once; what follows from it is on disk before the answer is made. The answer is whole: a lost
+one does no harm, the next says the same. It may be held back until it differs from the last one, so that orders are
+prompt without many requests. A newer request of the same host ends the wait of an older one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpubudget.core.events import CheckpointReported, DrainRequested, HostLost, RepairEnded
+from gpubudget.core.host import HostState
+from gpubudget.daemon.auth import check_name
+from gpubudget.daemon.fields import Fields
+from gpubudget.daemon.gangs import Report
+from gpubudget.daemon.hosts import Check, Host, HostReport, RepairReport
+from gpubudget.daemon.records import workload_number
+from gpubudget.daemon.service import Service
+from gpubudget.errors import (
+    ConflictError,
+    GpuBudgetError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+)
+
+MOST_ATTEMPTS = 10_000
+MOST_CHECKS = 200
+LARGEST_CHUNK = 1024 * 1024
+TAIL_PAUSE = 0.3
+"""Seconds before an agent is asked again for a log that had nothing new."""
+
+
+def parse_sync(data: object) -> HostReport:
+    """The report in the body of a sync request; raises InvalidInputError."""
+    fields = Fields(data)
+    pool, gpus = fields.text("pool", longest=100), fields.number("gpus", 0, 1_024)
+    boot, models = fields.text("boot_id", longest=200, empty=True), fields.texts("gpu_models", 1_024, (), empty=True)
+    attempts = tuple(map(_attempt, fields.objects("attempts", MOST_ATTEMPTS, [])))
+    health = tuple(map(_check, fields.objects("health", MOST_CHECKS, [])))
+    repair = fields.object("repair")
+    checkpoints = tuple(map(_checkpoint, fields.objects("checkpoints", MOST_ATTEMPTS, [])))
+    chunks = tuple(map(_chunk, fields.objects("chunks", 100, [])))
+    fields.done()
+    steps = None if repair is None else _repair(repair)
+    return HostReport(pool, gpus, boot, attempts, health, steps, checkpoints, chunks, models)
+
+
+def _attempt(fields: Fields) -> Report:
+    report = Report(
+        fields.text("workload", longest=100),
+        fields.number("attempt", 0, 10**9),
+        fields.choice("state", ("running", "exited", "unknown")),
+        fields.number("exit_code", -1_000, 1_000, None),
+        fields.flag("signalled"),
+        fields.text("error", None, empty=True) or "",
+    )
+    fields.number("started_ms", 0, 10**15, None)
+    fields.done()
+    return report
+
+
+def _check(fields: Fields) -> Check:
+    check = Check(
+        fields.text("name", longest=200), fields.flag("ok"), fields.text("message", "", empty=True, longest=10_000)
+    )
+    fields.done()
+    return check
+
+
+def _repair(fields: Fields) -> RepairReport:
+    report = RepairReport(
+        fields.text("token", longest=100),
+        fields.choice("state", ("running", "done", "failed")),
+        fields.text("step", None, empty=True) or "",
+        fields.text("message", None, empty=True, longest=10_000) or "",
+    )
+    fields.done()
+    return report
+
+
+def _checkpoint(fields: Fields) -> tuple[str, int, int]:
+    found = fields.text("workload", longest=100), fields.number("attempt", 0, 10**9), fields.number("at_ms", 0, 10**15)
+    fields.done()
+    return found
+
+
+def _chunk(fields: Fields) -> dict[str, Any]:
+    text = fields.text("data_b64", longest=2 * LARGEST_CHUNK, empty=True)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise InvalidInputError("chunks has data_b64 that is not base64") from None
+    chunk = {
+        "request": fields.text("request", longest=100),
+        "data": data,
+        "next_offset": fields.number("next_offset", 0, 10**15),
+        "end": fields.flag("end"),
+    }
+    fields.done()
+    return chunk
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is remembered of the conversation with one agent."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: int = 0
+    last_answer: dict[str, Any] | None = None
+    report: HostReport | None = None
+    checkpoints: dict[tuple[str, int], int] = field(default_factory=dict)
+    tails: dict[str, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = field(default_factory=dict)
+
+
+class Agents:
+    """All agents of a running service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._lines: dict[str, _Line] = {}
+        self._tail_number = 0
+        self._started = self._ticked = _monotonic()
+        service.on_publish = self._published
+        service.on_tick = self._find_silent
+
+    def _line(self, host: str) -> _Line:
+        return self._lines.setdefault(host, _Line())
+
+    def _published(self, hosts: set[str]) -> None:
+        for host in hosts:
+            if host in self._lines:
+                self._lines[host].changed.set()
+
+    # Reports.
+
+    async def sync(self, name: str, report: HostReport, wait_ms: int) -> dict[str, Any]:
+        """Take in a report, and answer with what should be on the host."""
+        check_name(name, "host")
+        line = self._line(name)
+        line.turn += 1
+        turn = line.turn
+        line.changed.set()
+        self._take(name, line, report)
+        await self.service.durable()
+        answer = self._answer(name, line)
+        deadline = time.monotonic() + min(wait_ms, self.service.settings.lost_after // 3) / 1_000
+        while line.turn == turn and not (_is_news(answer, line, report) or self.service.closing.is_set()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            line.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(line.changed.wait(), left)
+            answer = self._answer(name, line)
+        if line.turn == turn:  # nobody looks at the answer to an abandoned request
+            line.last_answer = answer
+        return answer
+
+    def _take(self, name: str, line: _Line, report: HostReport) -> None:
+        service = self.service
+        self._know(name, report)
+        host = service.hosts.setdefault(name, Host(name))
+        restarted = bool(host.boot_id) and host.boot_id != report.boot_id
+        host.take(report)
+        host.seen, host.last_seen = _monotonic(), service.clock.now()
+        line.report = report
+        for chunk in report.chunks:
+            _, future = line.tails.pop(chunk["request"], (None, None))
+            if future is not None and not future.done():
+                future.set_result(chunk)
+        if restarted and service.gangs.by_host.get(name) and service.states.get(name) not in {None, HostState.LOST}:
+            service.apply(HostLost(name))  # its processes are gone, and that was not their fault
+        service.finish(service.gangs.report(name, report.attempts))
+        self._checkpoints(line, report)
+        self._steer(host, report)
+        self._save(host)
+
+    def _know(self, name: str, report: HostReport) -> None:
+        """Refuse a host that the applied budgets have no place for."""
+        tree = self.service.scheduler.tree
+        pool = None if tree is None else next((pool for pool in tree.pools if pool.name == report.pool), None)
+        if tree is None or name in self.service.states:
+            return
+        if pool is None:
+            pools = ", ".join(pool.name for pool in tree.pools)
+            raise RefusedError(
+                f"host {name} says it is in pool {report.pool}, which there is not", hint=f"pools: {pools}"
+            )
+        if pool.gpus_per_host != report.gpus:
+            raise RefusedError(
+                f"host {name} has {report.gpus} GPUs, and pool {pool.name} has {pool.gpus_per_host} on each host",
+                hint="correct the pool in cluster.yaml, or the agent's --pool",
+            )
+
+    def _checkpoints(self, line: _Line, report: HostReport) -> None:
+        for workload, attempt, at in report.checkpoints:
+            gang = self.service.gangs.by_key.get((workload, attempt))
+            if gang is None or gang.stopping or gang.over or line.checkpoints.get((workload, attempt), 0) >= at:
+                continue
+            line.checkpoints[workload, attempt] = at
+            with contextlib.suppress(GpuBudgetError):
+                self.service.apply(CheckpointReported(workload, attempt))
+        for key in line.checkpoints.keys() - self.service.gangs.by_key.keys():
+            del line.checkpoints[key]
+
+    def _steer(self, host: Host, report: HostReport) -> None:
+        """Tell the core what this report means for the host, one event after the other."""
+        service, settings = self.service, self.service.settings
+        if service.scheduler.tree is None:
+            return
+        stale = [r for r in service.gangs.stale(host.name, report.attempts) if r.state == "running"]
+        clean = not stale and not service.gangs.by_host.get(host.name)
+        for _ in range(3):  # ready, drained, repairing: an empty ill host passes all three at once
+            state = service.states.get(host.name)
+            events = host.next_events(state, report, clean=clean, attempts=settings.repair_attempts)
+            for event in events:
+                service.apply(event)
+                if isinstance(event, RepairEnded):
+                    self._count_repair(host, healthy=event.healthy)
+            if not events or isinstance(events[-1], RepairEnded):
+                return
+
+    def _count_repair(self, host: Host, *, healthy: bool) -> None:
+        """Keep the share of repairs that needed a person."""
+        if healthy or host.repair.person:
+            name = "repairs_alone" if healthy else "repairs_by_person"
+            self.service.counters[name] = self.service.counters.get(name, 0) + 1
+            self.service.batch.put("counters", (name, self.service.counters[name]))
+            self.service.touch()
+
+    def _save(self, host: Host) -> None:
+        record = host.record()
+        if record != host.saved:
+            host.saved = record
+            self.service.batch.put("hosts", (host.name, record))
+            self.service.touch()
+
+    # Answers.
+
+    def _answer(self, name: str, line: _Line) -> dict[str, Any]:
+        service = self.service
+        reports = line.report.attempts if line.report is not None else ()
+        grace = service.scheduler.tree.policy.grace_period if service.scheduler.tree is not None else 30_000
+        host = service.hosts[name]
+        repairing = service.states.get(name) is HostState.REPAIRING and host.repair.token
+        return {
+            **service.gangs.orders(name, reports, grace),
+            "repair": {"token": host.repair.token} if repairing else None,
+            "tails": [tail for tail, _ in line.tails.values()],
+            "poll_ms": service.settings.poll,
+        }
+
+    # Silence.
+
+    def _find_silent(self) -> None:
+        """Hosts that said nothing for too long are lost. Time in which the daemon itself stood still does not count."""
+        now, lost_after = _monotonic(), self.service.settings.lost_after
+        late, self._ticked = now - self._ticked, now
+        if late > lost_after // 2:
+            self._started = now
+        for name, state in list(self.service.states.items()):
+            host = self.service.hosts.get(name)
+            seen = max(host.seen if host is not None else 0, self._started)
+            if state is not HostState.LOST and now - seen > lost_after and self.service.failure is None:
+                with contextlib.suppress(GpuBudgetError):  # a failure is kept, and ends the daemon
+                    self.service.apply(HostLost(name))
+
+    # What people ask of a host.
+
+    def drain(self, name: str, reason: str, by: str, *, hold: bool) -> None:
+        """Empty a host; with ``hold`` it is not repaired, and waits for a person when it is empty."""
+        host, state = self.host(name), self.service.states[name]
+        if state not in {HostState.DRAINING, HostState.DRAINED}:
+            self.service.apply(DrainRequested(name, reason, by))
+        elif host.hold == hold:
+            raise ConflictError(
+                f"host {name} is {state.value} already", hint="gpubudget uncordon gives it back to work"
+            )
+        host.hold = hold
+        self._save(host)
+
+    def released(self, name: str) -> None:
+        """A person gave a host back to work."""
+        host = self.host(name)
+        host.released()
+        self._save(host)
+
+    def removed(self, name: str) -> None:
+        """A host is gone for good."""
+        self.service.hosts.pop(name, None)
+        self._lines.pop(name, None)
+        self.service.batch.put("gone_hosts", (name,))
+        self.service.touch()
+
+    def host(self, name: str) -> Host:
+        """What is kept of a host that the core knows; raises NotFoundError."""
+        if name not in self.service.states:
+            raise NotFoundError(f"there is no host {name[:60]!r}", hint="gpubudget get hosts lists them")
+        return self.service.hosts.setdefault(name, Host(name))
+
+    # Logs.
+
+    async def log(
+        self, workload: str, attempt: int | None, host: str | None, offset: int, wait_ms: int
+    ) -> dict[str, Any]:
+        """A piece of an attempt's output, fetched from the agent of its host (by default that of rank 0)."""
+        number = workload_number(workload)
+        if self.service.store.workload(number) is None:
+            raise NotFoundError(f"there is no workload {workload}", hint="gpubudget get workloads lists them")
+        attempt, host = self._place_of_log(workload, number, attempt, host)
+        deadline = time.monotonic() + wait_ms / 1_000
+        while True:
+            chunk = await self._tail(host, workload, attempt, offset)
+            if chunk["data"] or chunk["end"] or time.monotonic() >= deadline or self.service.closing.is_set():
+                break
+            await asyncio.sleep(min(TAIL_PAUSE, max(deadline - time.monotonic(), 0)))
+        data, end = chunk["data"], chunk["end"]
+        cut = 0 if end else _unfinished(data)
+        text = data[: len(data) - cut].decode("utf-8", "replace")
+        return {
+            "attempt": attempt,
+            "host": host,
+            "offset": offset,
+            "next_offset": chunk["next_offset"] - cut,
+            "data": text,
+            "end": end,
+        }
+
+    def _place_of_log(self, workload: str, number: int, attempt: int | None, host: str | None) -> tuple[int, str]:
+        row = self.service.store.attempt(number, attempt)
+        if row is None:
+            which = "has not started yet" if attempt is None else f"has no attempt {attempt}"
+            raise NotFoundError(f"workload {workload} {which}", hint=f"gpubudget explain {workload} says why")
+        hosts = list(json.loads(row[3]))
+        if host is not None and host not in hosts:
+            raise NotFoundError(
+                f"{workload} attempt {row[1]} did not run on {host[:60]}", hint=f"hosts: {', '.join(hosts)}"
+            )
+        return row[1], host or hosts[0]
+
+    async def _tail(self, host: str, workload: str, attempt: int, offset: int) -> dict[str, Any]:
+        self._tail_number += 1
+        request = str(self._tail_number)
+        line = self._line(host)
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        tail = {"request": request, "workload": workload, "attempt": attempt, "offset": offset, "limit": 64 * 1024}
+        line.tails[request] = (tail, future)
+        line.changed.set()
+        patience = 2 * self.service.settings.poll / 1_000 + 10
+        try:
+            return await asyncio.wait_for(future, patience)
+        except TimeoutError:
+            raise UnreachableError(
+                f"the agent of {host} did not send the log of {workload} within {patience:.0f} s",
+                hint=f"gpubudget get hosts {host} says when it was last heard of",
+            ) from None
+        finally:
+            line.tails.pop(request, None)
+
+
+def _is_news(answer: dict[str, Any], line: _Line, report: HostReport) -> bool:
+    """Whether an answer holds something that its agent does not know, or has not followed yet."""
+    if answer != line.last_answer or answer["forget"] or answer["tails"]:
+        return True
+    if answer["repair"] and (report.repair is None or report.repair.token != answer["repair"]["token"]):
+        return True
+    known = {(attempt.workload, attempt.attempt) for attempt in report.attempts}
+    return any((order["workload"], order["attempt"]) not in known for order in answer["run"])
+
+
+def _monotonic() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _unfinished(data: bytes) -> int:
+    """How many bytes at the end begin a character that is not complete."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte & 0xC0 == 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return back if length > back else 0
+        if byte & 0x80 == 0:
+            return 0
+    return 0

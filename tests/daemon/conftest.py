@@ -1,0 +1,31 @@
+"""Fixtures for the daemon's tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import Daemon, FakeAgent, put_body, small_tree, stopped_at_end
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon in a thread, to which nothing has been applied."""
+    with stopped_at_end(Daemon(tmp_path, poll=200)) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def daemon(bare: Daemon) -> Daemon:
+    """A daemon in a thread, with budgets and no hosts."""
+    bare.api()("PUT", "/v1/budgets", put_body(small_tree()))
+    return bare
+
+
+@pytest.fixture
+def agents(daemon: Daemon) -> list[FakeAgent]:
+    """The agents of two hosts with 8 GPUs each, which have reported."""
+    found = [FakeAgent(daemon.user(host, "agent", host), host) for host in ("h1", "h2")]
+    for agent in found:
+        agent.sync()
+    return found
