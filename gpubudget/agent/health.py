@@ -17,6 +17,7 @@ from pathlib import Path
 from gpubudget.agent.commands import Commands, Result
 from gpubudget.agent.config import Config
 from gpubudget.agent.gpus import Gpus
+from gpubudget.agent.wire import sayable
 from gpubudget.units import MINUTE, SECOND, about_duration
 
 SLACK = 5 * SECOND
@@ -142,7 +143,7 @@ class Monitor:
     def results(self) -> list[dict[str, object]]:
         """What the daemon is told: name, ok and message of each check that has answered."""
         found = [(watch.probe.name, watch.verdict()) for watch in self._watches]
-        return [{"name": name, "ok": said.ok, "message": said.message} for name, said in found if said]
+        return [{"name": name, "ok": said.ok, "message": sayable(said.message)} for name, said in found if said]
 
     def failing(self) -> list[dict[str, object]]:
         """Those that fail."""

@@ -25,7 +25,7 @@ from gpubudget.agent import supervise
 from gpubudget.agent.environment import environment, user_of
 from gpubudget.agent.records import StateFolder, is_forgotten
 from gpubudget.agent.supervise import ATTEMPT, CLAIM, EXIT, LOG, STOP, boot_id, outcome, read_json, write_json
-from gpubudget.agent.wire import TAIL_LIMIT, Key, Ref, Run, Stop, Tail
+from gpubudget.agent.wire import TAIL_LIMIT, Key, Ref, Run, Stop, Tail, sayable
 from gpubudget.errors import RefusedError
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Attempt:
         if self.exit is None:
             return {**said, "state": "running", "exit_code": None, "signalled": self.grace_told is not None}
         state = "exited" if self.plan["command"] else "unknown"
-        error = {"error": self.exit["error"]} if self.exit["error"] else {}
+        error = {"error": sayable(self.exit["error"])} if self.exit["error"] else {}
         return {**said, "state": state, **{k: self.exit[k] for k in ("exit_code", "signalled")}, **error}
 
 
@@ -214,10 +214,8 @@ class Attempts:
 
     def _spawn(self, attempt: Attempt) -> None:
         command = [sys.executable, "-I", "-S", supervise.__file__, str(attempt.folder)]
-        clean: dict[str, str] = {
-            "PATH": os.defpath,
-            supervise.MARK: attempt.folder,
-        }  # a workload's variables must not reach root's code
+        # A workload's variables must not reach code that may run as root.
+        clean = {"PATH": os.defpath, supervise.MARK: str(attempt.folder)}
         try:
             attempt.child = subprocess.Popen(
                 command, env=clean, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -23,6 +23,7 @@ from gpubudget.agent.config import Step
 from gpubudget.agent.gpus import Gpus
 from gpubudget.agent.health import Monitor
 from gpubudget.agent.supervise import read_json, write_json
+from gpubudget.agent.wire import sayable
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,10 @@ class Repairer:
     def report(self) -> dict[str, str] | None:
         """What the daemon is told."""
         status = self._status
-        return {k: getattr(status, k) for k in ("token", "state", "step", "message")} if status else None
+        if status is None:
+            return None
+        said = {"token": status.token, "state": status.state, "step": status.step}
+        return {**said, "message": sayable(status.message)}
 
     def begin(self, token: str) -> None:
         """Run the steps, unless this token was begun before or another one is at it."""

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 TAIL_LIMIT = 64 * 1024
 """The most bytes of a log in one chunk."""
+LONGEST_TEXT = 2_000
+"""The most characters of a message in a report."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
@@ -100,6 +102,11 @@ class Answer:
     repair: Repair | None = None
     tails: tuple[Tail, ...] = ()
     poll_ms: int = 5_000
+
+
+def sayable(text: str) -> str:
+    """A text from anywhere as a report may hold it: printable and of bounded length."""
+    return "".join(char if char.isprintable() else " " for char in text[:LONGEST_TEXT])
 
 
 def parse_answer(data: object) -> Answer:
