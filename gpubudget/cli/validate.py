@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def validate(ctx: click.Context, path: Path | None, output: str) -> None:
     Without PATH: the current folder, or the folder budgets in it. Ends with 0 if the budgets can be applied (there may
     be warnings), else with 1.
     """
+    gc.disable()  # all that is read is kept until the end, so collecting only costs: a quarter of the time
+    ctx.call_on_close(gc.enable)
     folder = path or _usual_folder()
     result = load_folder(folder)
     prefix = "" if folder == Path() else f"{folder}/".replace("//", "/")

@@ -244,21 +244,28 @@ def _change(file: str, entry: Value, zone: tzinfo, problems: list[Diagnostic]) -
 
 
 def _moment(file: str, entry: Map, key: str, zone: tzinfo, problems: list[Diagnostic]) -> int | None:
-    """Midnight of a date in the cluster's timezone, in milliseconds since 1970; None when it cannot be read.
-
-    A midnight that the clocks skip is the moment at which they skip it, and one that comes twice is the first.
-    """
     text = entry.get(key)
     if not isinstance(text, str) or not fits("budget", "date", text):
         return None
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = None
-    if day is None or day.year not in _YEARS:
+    moment = _midnight(text, zone)
+    if moment is None:
         message = f"{quoted(text)} is not a day of the years {_YEARS[0]} to {_YEARS[-1]}"
         hint = "write year, month and day of a real date as 2026-12-01"
         problems.append(Diagnostic("date-syntax", value_place(file, entry, key), message, hint))
+    return moment
+
+
+@lru_cache(maxsize=4096)
+def _midnight(text: str, zone: tzinfo) -> int | None:
+    """The first moment of a day in a timezone, in milliseconds since 1970; None when there is no such day.
+
+    A midnight that the clocks skip is the moment at which they skip it, and one that comes twice is the first.
+    """
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    if day.year not in _YEARS:
         return None
     return (datetime(day.year, day.month, day.day, tzinfo=zone) - _EPOCH) // timedelta(milliseconds=1)
 

@@ -227,7 +227,7 @@ def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Di
         if kept and not members:
             message = f"{path} keeps {format_share(kept)} of its share, but has no members to spend it"
             yield Diagnostic("members-missing", at, message, "add members: [NAME], or give it to the children")
-        elif members and not kept and not any(one.changes for one in (budget, *budget.children)):
+        elif members and not kept and not (budget.changes or any(child.changes for child in budget.children)):
             message = f"{path} has members, but keeps nothing that they could spend"
             yield Diagnostic(
                 "nothing-to-spend", members[0].at, message, "leave a part of its share to the budget itself"

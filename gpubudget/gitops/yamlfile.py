@@ -79,8 +79,8 @@ def key_place(file: str, mapping: Map, key: str) -> Position:
 
 def value_place(file: str, container: Map | Seq, key: str | int) -> Position:
     """Where the value of a key, or an item of a list, stands."""
-    line, column = container.spots[key][-2:]  # type: ignore[index]  # the key is of the container's own kind
-    return Position(file, line, column)
+    spot = container.spots[key]  # type: ignore[index]  # the key is of the container's own kind
+    return Position(file, spot[-2], spot[-1])
 
 
 def find_place(file: str, root: Value, path: Sequence[str | int]) -> Position:
