@@ -174,8 +174,8 @@ def _policy(file: str, entry: Value, problems: list[Diagnostic]) -> tuple[Policy
 
 
 def _duration(written: Value, at: Position, problems: list[Diagnostic]) -> int | None:
-    if type(written) is int:
-        return written
+    if type(written) is int and not written:
+        return 0
     if isinstance(written, str) and fits("cluster", "duration", written):
         try:
             return parse_duration(written)

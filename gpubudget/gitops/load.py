@@ -62,7 +62,9 @@ def _budget_files(files: Mapping[str, bytes], problems: list[Diagnostic]) -> dic
     unread = {problem.position.file for problem in problems}
     for name in sorted(path for path in unread.union(files) if is_read(path)):
         folder, _, base = name.rpartition("/")
-        if not name.isprintable() or "\\" in name or any(part in ("", "..") for part in name.split("/")):
+        if name in unread:
+            found |= {folder or ROOT: name} if base == BUDGET_FILE else {}
+        elif not name.isprintable() or "\\" in name or any(part in ("", "..") for part in name.split("/")):
             message = f"the file name {quoted(name)} is not one that a tree can have"
             problems.append(Diagnostic("file-name", Position(name), message, "rename the file or its folder"))
         elif base == BUDGET_FILE:

@@ -199,6 +199,7 @@ class _Builder:
         if len(self.stack) == MAX_DEPTH:
             message = f"values are nested more than {MAX_DEPTH} levels deep"
             self.problem("yaml-depth", event, message, "a budgets file needs no more than seven")
+            self.root = None
             return False
         mark = event.start_mark
         opened = container(mark.line + 1, mark.column + 1)
