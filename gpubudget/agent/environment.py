@@ -39,7 +39,7 @@ def user_of(owner: str, *, run_as_root: bool) -> dict[str, Any] | None:
     what = "is root" if entry else "is not a user of this host"
     raise RefusedError(
         f"the owner {owner!r} {what}, and the agent does not run workloads as root",
-        hint="create the user on every host, or set run_as_root: true in the agent's configuration",
+        hint="create the user on every host, or set unknown_owners: run-as-root in the agent's configuration",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlsplit
 
@@ -48,17 +48,16 @@ _AGAIN_SECONDS = 0.3
 class _Bearer(requests.auth.AuthBase):
     """Sets the token. An explicit way, so that a password from ~/.netrc never takes its place."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: Callable[[], str]) -> None:
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
+        request.headers["Authorization"] = f"Bearer {self._token()}"
         return request
 
 
 class Client:
-    """Calls the daemon at ``url``.
+    """Calls the daemon at ``url``; ``token`` is the caller's, or gives it when a request is sent.
 
     ``patience`` is for how many seconds a daemon that does not answer is asked again before UnreachableError: 0 at
     first, more for those who follow something that outlives a restart of the daemon.
@@ -66,11 +65,11 @@ class Client:
 
     lost_answers: ClassVar[int] = 3
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str | Callable[[], str]) -> None:
         self.url = _checked_url(url)
         self.patience = 0.0
         self._session = requests.Session()
-        self._session.auth = _Bearer(token)
+        self._session.auth = _Bearer(token if callable(token) else lambda: token)
         self._session.headers["User-Agent"] = f"gpubudget/{__version__}"
         # Proxies of the environment are for other machines.
         self._session.trust_env = urlsplit(self.url).hostname not in _LOOPBACK

@@ -62,7 +62,7 @@ def connected(command: Callable[Concatenate[Client, P], R]) -> Callable[P, R]:
     def called(*args: P.args, **options: P.kwargs) -> R:
         url, token_file = str(options.pop("url")), str(options.pop("token_file"))
         insist = click.get_current_context().get_parameter_source("token_file") is ParameterSource.COMMANDLINE
-        with Client(url, read_token(token_file, insist=insist)) as client:
+        with Client(url, lambda: read_token(token_file, insist=insist)) as client:
             return command(client, *args, **options)
 
     return update_wrapper(called, command)

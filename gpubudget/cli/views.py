@@ -12,8 +12,9 @@ def _where(workload: Row) -> object:
 
 
 def _age(workload: Row) -> str:
-    """Since when it is what it is: ended, started or submitted."""
-    return ago(workload.get("ended_ms") or workload.get("started_ms") or workload.get("submitted_ms"))
+    """Since when it is what it is: ended, running or waiting."""
+    attempt = workload.get("attempt") or {}
+    return ago(workload.get("ended_ms") or attempt.get("started_ms") or workload.get("submitted_ms"))
 
 
 def _protected(workload: Row) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 
 from gpubudget.cli.main import run_command
+from tests.cli.cluster import Cluster, clear, running_cluster
 
 
 class Done(NamedTuple):
@@ -41,3 +42,25 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
         return Done(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A running cluster without workloads; the caller is alice, who may charge language/alice and vision."""
+    monkeypatch.setenv("GPUBUDGET_URL", _cluster.url)
+    monkeypatch.setenv("GPUBUDGET_TOKEN", _cluster.tokens["alice"])
+    yield _cluster
+    clear(_cluster)
+
+
+@pytest.fixture
+def alice(cluster: Cluster, cli: Cli) -> Cli:
+    """Runs ``gpubudget`` as alice on the running cluster."""
+    assert cluster.url
+    return cli
