@@ -1,0 +1,552 @@
+"""Reconciling real repositories with a small server that can fail at every step."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubudget.cli.client import Client
+from gpubudget.core import plain
+from gpubudget.core.budget import Tree
+from gpubudget.gitops import reconcile as module
+from gpubudget.gitops.plan import Action
+from gpubudget.gitops.reconcile import Order, exclusive, folder_for, reconcile
+from gpubudget.gitops.report import Report, Status, lines
+from gpubudget.gitops.repository import Repository, RepositoryError, open_repository
+from gpubudget.gitops.source import parse_source
+from gpubudget.gitops.target import Daemon
+from tests.budgets_server import BudgetsServer, Fault, budgets_server, close_connection, problem
+from tests.conftest import GitRepo
+
+CLUSTER = "kind: Cluster\nname: lab\npools:\n  h100: {gpus_per_host: 8, hosts: 3}\n"
+ROOT = "kind: Budget\ntitle: Lab\nmanagers: [hanna]\nmembers: [hanna]\nchildren:\n"
+TREE: dict[str, str | None] = {
+    "budgets/cluster.yaml": CLUSTER,
+    "budgets/budget.yaml": ROOT + "  language: {share: 50%, members: [ben]}\n  vision: {share: 25%, members: [eva]}\n",
+}
+
+
+def with_shares(**shares: str) -> dict[str, str | None]:
+    rows = "".join(f"  {name}: {{share: {share}, members: [{name}-lead]}}\n" for name, share in shares.items())
+    return {"budgets/budget.yaml": ROOT + rows if rows else ROOT.replace("children:\n", "")}
+
+
+@pytest.fixture
+def repo(git_repo: Callable[[str], GitRepo]) -> GitRepo:
+    return git_repo("work")
+
+
+@pytest.fixture
+def server() -> Iterator[BudgetsServer]:
+    with budgets_server() as state:
+        yield state
+
+
+@pytest.fixture
+def order(repo: GitRepo, tmp_path: Path) -> Order:
+    return Order(parse_source(str(repo.path)), "main", "budgets", tmp_path / "folder", waits=(0.01, 0.01))
+
+
+@pytest.fixture
+def run(server: BudgetsServer, order: Order) -> Iterator[Callable[..., Report]]:
+    with Client(server.url, "gpb_token") as client:
+        client.lost_answers = 1  # type: ignore[misc] # what is tried again here is what the reconciler does
+        yield lambda **other: reconcile(replace(order, **other), Daemon(client), 1_790_000_000_000)
+
+
+Run = Callable[..., Report]
+
+
+def fails(report: Report, status: Status = Status.FAILED) -> str:
+    """The error of a report that applied nothing and says so."""
+    assert (report.status, report.exit_code) == (status, 1)
+    assert report.hint
+    assert "nothing is applied" in lines(report)[-1]
+    return report.error
+
+
+# applying
+
+
+def test_the_first_commit_is_applied_whole(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The tree goes out in one request with commit, author, time and digest, and is read back."""
+    commit = repo.commit(TREE)
+    report = run()
+    assert (report.status, report.commit, report.previous, report.budgets) == (Status.APPLIED, commit, "", 3)
+    assert report.plan.counts() == {"added": 3, "removed": 0, "moved": 0, "changed": 0}
+    assert server.requests == ["GET", "PUT", "GET"]
+    assert server.applied is not None
+    tree = plain.decode(Tree, server.applied["tree"])
+    assert [budget.path for budget in tree.budgets()] == ["/", "language", "vision"]
+    assert server.applied["digest"] == plain.digest(tree)
+    assert server.applied["author"] == "Hanna <hanna@example.org>"
+    assert (server.applied["committed_ms"], server.applied["descends_from"]) == (1_790_856_000_000, None)
+
+
+def test_a_commit_on_top_is_applied_with_what_it_descends_from(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The request names the applied commit that was checked to be an ancestor, even some commits back."""
+    first = repo.commit(TREE)
+    run()
+    repo.commit({"README.md": "between"})
+    second = repo.commit(with_shares(language="40%", vision="25%"))
+    report = run()
+    assert (report.status, report.previous, server.commit) == (Status.APPLIED, first, second)
+    assert server.applied is not None
+    assert (server.applied["descends_from"], server.applied["force"]) == (first, False)
+    assert [(change.action, change.path) for change in report.plan.changes] == [
+        (Action.CHANGED, "language"),
+        (Action.CHANGED, "vision"),
+    ]
+    assert "change     language  share 50% -> 40%, effective 50% -> 40%; other members" in lines(report)
+
+
+def test_the_same_commit_again_sends_nothing(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Reconciling what is applied is one read."""
+    repo.commit(TREE)
+    run()
+    server.requests.clear()
+    report = run()
+    assert (report.status, report.exit_code, server.requests) == (Status.UNCHANGED, 0, ["GET"])
+
+
+def test_a_commit_that_changes_no_budget_still_moves_the_applied_commit(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """The daemon keeps up with the branch, so that later commits are compared with the right one."""
+    repo.commit(TREE)
+    run()
+    second = repo.commit({"README.md": "words"})
+    report = run()
+    assert (report.status, server.commit) == (Status.APPLIED, second)
+    assert not report.plan
+
+
+def test_a_dry_run_shows_and_sends_nothing(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """What would change is reported; the daemon is only read."""
+    repo.commit(TREE)
+    report = run(dry_run=True)
+    assert (report.status, report.exit_code) == (Status.PLANNED, 0)
+    assert (report.plan.counts()["added"], server.requests, server.applied) == (3, ["GET"], None)
+
+
+def test_only_the_named_ref_and_folder_are_applied(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Another branch's budgets, or those of a pull request's ref, are not looked at (safe-settings#339)."""
+    commit = repo.commit(TREE)
+    repo.git("switch", "--quiet", "--create", "proposal")
+    repo.commit(with_shares(language="90%"))
+    repo.git("update-ref", "refs/pull/1/head", "HEAD")
+    assert run().status is Status.APPLIED
+    assert server.commit == commit
+
+
+def test_a_url_is_mirrored_and_applied(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The same through a mirror, which keeps up with new commits."""
+    repo.commit(TREE)
+    assert run(source=parse_source(repo.url)).status is Status.APPLIED
+    second = repo.commit(with_shares(language="10%"))
+    assert run(source=parse_source(repo.url)).status is Status.APPLIED
+    assert server.commit == second
+
+
+# refusing
+
+
+def test_an_older_commit_is_refused(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """A branch that was set back does not undo what is applied (kustomize-controller#1583)."""
+    first = repo.commit(TREE)
+    second = repo.commit(with_shares(language="10%"))
+    run()
+    repo.git("reset", "--quiet", "--hard", first)
+    report = run()
+    assert f"commit {first} does not descend from {second}, which is applied and is newer" in fails(
+        report, Status.REFUSED
+    )
+    assert "--force" in report.hint
+    assert server.commit == second
+    assert report.plan.counts()["changed"] == 1
+
+
+def test_a_rewritten_history_is_refused_and_force_names_what_it_forces(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """A commit beside the applied one goes in with --force only, and the report says what was forced."""
+    base = repo.commit(TREE)
+    old = repo.commit(with_shares(language="10%"))
+    run()
+    repo.git("reset", "--quiet", "--hard", base)
+    new = repo.commit(with_shares(vision="10%"))
+    assert fails(run(), Status.REFUSED) == f"commit {new} does not descend from {old}, which is applied"
+    report = run(force=True)
+    assert (report.status, server.commit) == (Status.APPLIED, new)
+    assert report.notes == (f"forced although commit {new} does not descend from {old}, which is applied",)
+    assert server.applied is not None
+    assert (server.applied["force"], server.applied["descends_from"]) == (True, None)
+
+
+def test_force_without_need_forces_nothing(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """With a sound commit the daemon's own check stays on."""
+    repo.commit(TREE)
+    assert run(force=True).notes == ()
+    assert server.applied is not None
+    assert server.applied["force"] is False
+
+
+def test_a_repository_that_does_not_know_the_applied_commit_is_refused(
+    repo: GitRepo, git_repo: Callable[[str], GitRepo], server: BudgetsServer, run: Run
+) -> None:
+    """Budgets of another repository are not mixed in."""
+    repo.commit(TREE)
+    run()
+    other = git_repo("other")
+    other.commit({**TREE, "README.md": "other"})
+    report = run(source=parse_source(str(other.path)))
+    assert fails(report, Status.REFUSED).endswith("which is applied and is not in this repository")
+    assert server.requests.count("PUT") == 1
+
+
+def test_a_shallow_clone_that_cannot_tell_is_refused(
+    repo: GitRepo, server: BudgetsServer, run: Run, tmp_path: Path
+) -> None:
+    """Where history is cut off, the doubt is named (pydriller PR#326)."""
+    repo.commit(TREE)
+    run()
+    repo.commit(with_shares(language="10%"))
+    repo.git("clone", "--quiet", "--depth=1", repo.url, str(tmp_path / "shallow"))
+    shallow = parse_source(str(tmp_path / "shallow"))
+    assert "not in this repository, whose history is cut off (a shallow clone)" in fails(
+        run(source=shallow), Status.REFUSED
+    )
+    assert server.applied is not None
+    GitRepo(tmp_path / "shallow").git("fetch", "--quiet", "--depth=1", "origin", server.applied["commit"])
+    assert "history is cut off here (a shallow clone), so it may" in fails(run(source=shallow), Status.REFUSED)
+
+
+def test_a_tree_that_removes_every_budget_is_refused(repo: GitRepo, run: Run) -> None:
+    """A root without children is not applied over budgets unless it is forced."""
+    repo.commit(TREE)
+    run()
+    commit = repo.commit(with_shares())
+    assert fails(run(), Status.REFUSED) == f"commit {commit} would remove all 2 budgets below the root"
+    assert run(force=True).status is Status.APPLIED
+    assert run().status is Status.UNCHANGED
+
+
+def test_the_first_tree_may_have_a_root_only(repo: GitRepo, run: Run) -> None:
+    """A small group may begin with no budgets below the root."""
+    repo.commit({**TREE, **with_shares()})
+    assert run().status is Status.APPLIED
+
+
+# reading that fails
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"budgets/budget.yaml": ROOT + "  a: 80%\n  b: 30%\n"}, "share-sum"),
+        ({"budgets/budget.yaml": ROOT + "  a: 10%\n  a: 20%\n"}, "duplicate-key"),
+        ({"budgets/budget.yaml": ""}, "yaml-empty"),
+        ({"budgets/budget.yaml": None}, "file-missing"),
+        ({"budgets/cluster.yaml": "pools: [\n"}, "yaml-syntax"),
+        ({"budgets/other/budget.yaml": ROOT + "  a: 10%\n"}, "folder-not-listed"),
+    ],
+)
+def test_a_broken_tree_applies_nothing_and_shows_every_problem(
+    repo: GitRepo, server: BudgetsServer, run: Run, change: dict[str, str | None], rule: str
+) -> None:
+    """The daemon keeps its last good tree, and is not even asked (volcano#4818)."""
+    good = repo.commit(TREE)
+    run()
+    server.requests.clear()
+    commit = repo.commit(change)
+    report = run()
+    assert f"the budgets at commit {commit} have " in fails(report)
+    assert rule in {diagnostic.rule for diagnostic in report.problems}
+    assert (server.commit, server.requests) == (good, [])
+
+
+def test_links_in_the_tree_are_problems_like_others(repo: GitRepo, run: Run) -> None:
+    """A link and a bad share are told together (CVE-2022-24904)."""
+    (repo.path / "budgets").mkdir()
+    (repo.path / "budgets/vision").symlink_to("/etc")
+    repo.commit({**TREE, **with_shares(language="200%")})
+    assert {diagnostic.rule for diagnostic in run().problems if diagnostic.is_error} == {"file-link", "share-syntax"}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"ref": "nope"}, "has no branch or tag 'nope'"),
+        ({"path": "nope"}, "there is no folder 'nope'"),
+        ({"path": "docs"}, "has no YAML files"),
+        ({"ref": "-x"}, "is not the name of a branch or tag"),
+    ],
+)
+def test_a_failure_to_read_is_never_an_empty_tree(
+    repo: GitRepo, server: BudgetsServer, run: Run, other: dict[str, str], said: str
+) -> None:
+    """A missing ref, a missing or empty folder: nothing is applied or removed (argo-cd#2573, #3484)."""
+    commit = repo.commit({**TREE, "docs/x.md": "x"})
+    run()
+    assert said in fails(run(**other))
+    assert server.commit == commit
+    assert server.requests.count("PUT") == 1
+
+
+def test_warnings_do_not_stop_a_tree(repo: GitRepo, run: Run) -> None:
+    """They are in the report."""
+    repo.commit({**TREE, "budgets/budget.yaml": "kind: Budget\nchildren:\n  a: 10%\n"})
+    report = run()
+    assert report.status is Status.APPLIED
+    assert "manager-missing" in {diagnostic.rule for diagnostic in report.problems}
+
+
+# drift
+
+
+def test_drift_at_the_same_commit_is_told_and_put_right(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The daemon has another tree than git says for its commit: said, and applied again."""
+    commit = repo.commit(TREE)
+    run()
+    assert server.applied is not None
+    wanted = server.applied["digest"]
+    server.applied["tree"]["cluster"] = "elsewhere"
+    server.applied["digest"] = plain.digest(plain.decode(Tree, server.applied["tree"]))
+    assert run(dry_run=True).status is Status.PLANNED
+    report = run()
+    assert (report.status, server.applied["digest"]) == (Status.APPLIED, wanted)
+    assert report.notes == (f"drift: the daemon's budgets for commit {commit} are not those that git has there",)
+    assert [setting.name for setting in report.plan.settings] == ["cluster"]
+
+
+def test_drift_at_an_older_commit_is_told_too(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The applied commit is compared with git even when a newer one is about to be applied."""
+    first = repo.commit(TREE)
+    run()
+    assert server.applied is not None
+    server.applied["digest"] = "0" * 64
+    repo.commit(with_shares(language="10%"))
+    report = run()
+    assert report.status is Status.APPLIED
+    assert f"drift: the daemon's budgets for commit {first}" in report.notes[0]
+
+
+def test_an_applied_commit_that_cannot_be_read_any_more_is_no_drift(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """Budgets that moved to another folder, or were valid under other rules, are not compared."""
+    repo.commit({name.replace("budgets/", "old/"): text for name, text in TREE.items()})
+    run(path="old")
+    repo.git("mv", "old", "budgets")
+    second = repo.commit({})
+    report = run()
+    assert (report.status, report.notes, server.commit) == (Status.APPLIED, (), second)
+    repo.commit({"budgets/cluster.yaml": "broken"})
+    assert server.applied is not None
+    server.applied["commit"] = repo.git("rev-parse", "HEAD")
+    repo.commit({"budgets/cluster.yaml": CLUSTER})
+    assert run().notes == ()
+
+
+# a daemon that is away, refuses, or lies
+
+
+def test_a_daemon_that_is_away_for_a_moment_is_asked_again(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Closed connections and 503 are waited out, within bounds."""
+    commit = repo.commit(TREE)
+    server.before = [close_connection, close_connection]
+    assert run().status is Status.APPLIED
+    assert server.commit == commit
+    assert server.requests == ["GET", "GET", "GET", "PUT", "GET"]
+
+
+def test_a_daemon_that_stays_away_ends_with_75(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """After the last pause the report says that it is unreachable."""
+    repo.commit(TREE)
+    server.answers = [problem(503, "starting")] * 3
+    report = run()
+    assert (report.status, report.exit_code, report.error) == (Status.FAILED, 75, "starting")
+    assert server.requests == ["GET"] * 3
+
+
+def test_an_answer_lost_after_applying_is_found_out(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """The request is sent again, the daemon says that it has it already, and that is success."""
+    repo.commit(TREE)
+    run()
+    second = repo.commit(with_shares(language="10%"))
+    server.requests.clear()
+    server.after = [lambda _: False, close_connection]
+    assert run().status is Status.APPLIED
+    assert (server.commit, server.requests) == (second, ["GET", "PUT", "PUT", "GET"])
+
+
+def test_a_refusal_of_the_daemon_is_not_tried_again(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Another reconciler was quicker: the daemon's check refuses, and the report says so once."""
+    repo.commit(TREE)
+    run()
+    repo.commit(with_shares(language="10%"))
+    server.requests.clear()
+
+    def somebody_else(state: BudgetsServer) -> bool:
+        assert state.applied is not None
+        state.applied["commit"] = "f" * 40
+        return False
+
+    server.before = [lambda _: False, somebody_else]
+    assert "f" * 40 in fails(run(), Status.REFUSED)
+    assert server.requests == ["GET", "PUT"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (400, 1), (500, 1)])
+def test_other_errors_of_the_daemon_end_it_at_once(
+    repo: GitRepo, server: BudgetsServer, run: Run, status: int, code: int
+) -> None:
+    """No token, no right, a fault: told with the daemon's own words and the right exit code."""
+    repo.commit(TREE)
+    server.answers = [problem(status, "says no")]
+    report = run()
+    assert (report.status, report.exit_code, report.error, server.requests) == (Status.FAILED, code, "says no", ["GET"])
+
+
+@pytest.mark.parametrize("answer", [{}, {"tree": {"kind": "Tree"}, "commit": "x", "digest": "y"}, {"tree": None}])
+def test_budgets_of_the_daemon_that_cannot_be_read_are_not_no_budgets(
+    repo: GitRepo, server: BudgetsServer, run: Run, answer: dict[str, object]
+) -> None:
+    """An answer of another version is an error, not "nothing is applied yet"."""
+    repo.commit(TREE)
+    server.answers = [(200, answer)]
+    assert "the daemon's budgets cannot be read: " in fails(run())
+    assert server.requests == ["GET"]
+
+
+def then_answers(answer: tuple[int, dict[str, Any]]) -> Fault:
+    """Lets this request pass, and answers the next one so."""
+
+    def fault(state: BudgetsServer) -> bool:
+        state.answers.append(answer)
+        return False
+
+    return fault
+
+
+def test_what_is_read_back_must_be_what_was_sent(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """An accepted request after which the daemon has something else is a failure with both named."""
+    commit = repo.commit(TREE)
+    server.after = [lambda _: False, then_answers(problem(404, "none"))]
+    assert fails(run()) == f"commit {commit} was sent and accepted, but what the daemon has now is nothing"
+    assert server.applied is not None
+    other = json.loads(json.dumps({**server.applied, "commit": "e" * 40}))
+    repo.commit({"README.md": "x"})
+    server.after = [lambda _: False, then_answers((200, other))]
+    assert f"what the daemon has now is {'e' * 40}" in fails(run())
+
+
+class _Gone(BaseException):
+    """Stands for the end of the process, wherever it is."""
+
+
+ENDS: dict[str, tuple[object, str, bool, int]] = {
+    "before opening the repository": (module, "open_repository", False, 1),
+    "after the fetch": (Repository, "fetch", True, 1),
+    "after validating": (module, "load_tree", True, 1),
+    "after asking the daemon": (Daemon, "applied", True, 1),
+    "after comparing histories": (Repository, "is_ancestor", True, 1),
+    "before sending": (Daemon, "apply", False, 1),
+    "after sending": (Daemon, "apply", True, 1),
+    "before reading back": (Daemon, "applied", False, 2),
+}
+
+
+@pytest.mark.parametrize("step", ENDS)
+def test_an_end_between_any_two_steps_leaves_a_whole_tree(
+    repo: GitRepo, server: BudgetsServer, run: Run, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The daemon has the old tree or the new one, the lock is free, and the next round finishes the work."""
+    first = repo.commit(TREE)
+    run()
+    old = json.dumps(server.applied)
+    second = repo.commit(with_shares(language="10%"))
+    where, name, after, call = ENDS[step]
+    real, calls = getattr(where, name), itertools.count(1)
+
+    def ends(*arguments: object) -> object:
+        last = next(calls) == call
+        if last and not after:
+            raise _Gone
+        result = real(*arguments)
+        if last:
+            raise _Gone
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, ends)
+        with pytest.raises(_Gone):
+            run()
+    if step in {"after sending", "before reading back"}:
+        assert server.commit == second
+    else:
+        assert (server.commit, json.dumps(server.applied)) == (first, old)
+    assert run().status in {Status.APPLIED, Status.UNCHANGED}
+    assert server.commit == second
+
+
+# the lock
+
+
+def test_of_two_at_once_one_works_and_the_other_says_so(
+    repo: GitRepo, server: BudgetsServer, run: Run, order: Order
+) -> None:
+    """The second ends well without reading git or asking the daemon."""
+    repo.commit(TREE)
+    with exclusive(order.folder) as alone:
+        assert alone
+        report = run()
+        assert (report.status, report.exit_code, server.requests) == (Status.BUSY, 0, [])
+        assert lines(report) == ["busy       another reconciliation is at work; left to it"]
+    assert run().status is Status.APPLIED
+
+
+def test_the_ref_is_read_under_the_lock(repo: GitRepo, run: Run, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that comes while the lock is waited for is the one that is applied (ibm-mas/cli PR#1264)."""
+    repo.commit(TREE)
+
+    def opened_under_lock(*arguments: object) -> object:
+        with exclusive(order.folder) as alone:
+            assert not alone
+        return open_repository(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "open_repository", opened_under_lock)
+    assert run().status is Status.APPLIED
+
+
+def test_a_lock_that_cannot_be_kept_is_one_clear_sentence(repo: GitRepo, run: Run, tmp_path: Path) -> None:
+    """A cache folder that is a file is named, with the way out."""
+    repo.commit(TREE)
+    (tmp_path / "file").write_text("")
+    report = run(folder=tmp_path / "file/x")
+    assert "cannot keep a lock in" in fails(report)
+    assert "--cache-dir" in report.hint
+
+
+def test_each_repository_and_daemon_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks and mirrors are kept apart, below the given folder, the XDG one or the home folder's."""
+    one, two = parse_source("https://host/a.git"), parse_source("https://host/b.git")
+    folders = {folder_for(tmp_path, source, target) for source in (one, two) for target in ("http://x", "http://y")}
+    assert len(folders) == 4
+    assert all(folder.parent == tmp_path / "reconcile" for folder in folders)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert folder_for(None, one, "x").is_relative_to(tmp_path / "xdg/gpubudget")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert folder_for(None, one, "x").is_relative_to(tmp_path / "home/.cache/gpubudget")
+
+
+def test_errors_of_a_repository_say_that_the_daemon_keeps_what_it_has() -> None:
+    """The hint is there without anybody thinking of it."""
+    assert RepositoryError("x").hint == "nothing is applied; the daemon keeps what it has"
