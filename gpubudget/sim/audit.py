@@ -17,7 +17,6 @@ from gpubudget.sim.preemption import Judge
 from gpubudget.sim.replay import Attempt, Claim, Cluster, Host, Standing, Workload
 from gpubudget.sim.reservations import Promises
 
-_PUT_BACK = frozenset({"drained", "host_lost", "forced"})
 _WORK_STATES: dict[str, frozenset[Standing]] = {
     "started": frozenset({Standing.WAITING, Standing.CLAIMING}),
     "claimed": frozenset({Standing.WAITING}),
@@ -91,9 +90,9 @@ class Auditor:
             "pools": pools,
         }
 
-    def usage(self, pool: str, path: str) -> int:
-        """Usage of a budget now, as recomputed, in GPU-milliseconds."""
-        return self._ledger.usage(pool, path, self._now or 0)
+    def usage(self, pool: str, path: str, now: int) -> int:
+        """Usage of a budget at a time after the last line, as recomputed, in GPU-milliseconds."""
+        return self._ledger.usage(pool, path, now)
 
     # What each kind of line means
 
@@ -170,8 +169,9 @@ class Auditor:
             self._find("allocated", f"{workload.id} has a minimum runtime of {workload.minimum} ms")
         if attempt.allocated and attempt.protected_until != line.at + workload.minimum:
             self._find("protection", f"{workload.id} is protected until {attempt.protected_until}, not for its minimum")
-        if workload.budget and not self._ledger.known(workload.budget):
-            self._find("unknown-budget", f"{workload.id} starts for {workload.budget}, which the tree in force lacks")
+        budget = self._ledger.charged((workload.id, 0)) or workload.budget
+        if budget and not self._ledger.known(budget):
+            self._find("unknown-budget", f"{workload.id} starts for {budget}, which the tree in force lacks")
         if workload.standing is not Standing.CLAIMING:
             self._promises.taken(attempt.pool, workload, self._workloads, line.at)
         self._promises.close(workload.id)
@@ -183,9 +183,9 @@ class Auditor:
         for host in attempt.placement:
             self._check_room(host)
         workload.attempts, workload.attempt, workload.standing = data["attempt"], attempt, Standing.RUNNING
-        if attempt.allocated and workload.budget:
+        if attempt.allocated and budget:
             charge = (attempt.gpus, line.at, attempt.protected_until)
-            self._ledger.start(attempt.key, attempt.pool, workload.budget, charge)
+            self._ledger.start(attempt.key, attempt.pool, budget, charge)
 
     def _take_stopping(self, line: Line, workload: Workload) -> None:
         attempt = self._current(line, workload)
@@ -210,14 +210,14 @@ class Auditor:
         self._cluster.free(attempt, line.at)
         self._count(attempt, closed=True)
         self._ledger.end(attempt.key, line.at)
+        workload.ran += line.at - attempt.started
         workload.attempt, workload.last_reason, workload.standing = None, reason, Standing.STOPPED
         self._unsettled[workload.id] = workload
         self.counts["preemptions"] += reason == "preempted"
 
     def _take_requeued(self, line: Line, workload: Workload) -> None:
-        reason = workload.last_reason
-        if reason not in _PUT_BACK | {"failed"} and not (reason == "preempted" and workload.asked.get("resumable")):
-            self._find("requeued", f"{workload.id} waits again though its attempt ended as {reason}")
+        if workload.returns is False:
+            self._find("requeued", f"{workload.id} waits again though its attempt ended as {workload.last_reason}")
         workload.standing = Standing.HELD if line.data.get("held") else Standing.WAITING
         self._unsettled.pop(workload.id, None)
 
@@ -333,7 +333,7 @@ class Auditor:
 
     def _check_room(self, host: str) -> None:
         """What is promised on a host can still be had once those who leave are gone."""
-        if host in self._cluster.hosts and self._cluster.room(host, (), "") < 0:
+        if host in self._cluster.hosts and self._cluster.room(host) < 0:
             self._find("promised-twice", f"more GPUs of {host} are held and promised than it has")
 
     def _drop_claim(self, workload: Workload) -> None:
@@ -350,9 +350,8 @@ class Auditor:
     def _settle(self) -> None:
         """Before time goes on: who must wait again does, claims whose GPUs are free are used, the lost have left."""
         for workload in self._unsettled.values():
-            reason = workload.last_reason
-            if reason in _PUT_BACK or (reason == "preempted" and workload.asked.get("resumable")):
-                self._find("not-requeued", f"{workload.id} ended as {reason} and does not wait again")
+            if workload.returns:
+                self._find("not-requeued", f"{workload.id} ended as {workload.last_reason} and does not wait again")
             self._end(workload)
         self._unsettled.clear()
         self._report(self._judge.settled())

@@ -31,12 +31,9 @@ class Judge:
             yield "drained", f"{workload.id} is drained, and no host of it is draining"
         if reason == "host_lost" and not attempt.lost:
             yield "host-lost", f"{workload.id} stops for a lost host, and none of its hosts was lost"
-        limit = workload.asked.get("max_runtime_ms")
-        if reason == "limit" and (not isinstance(limit, int) or now < attempt.started + limit):
-            yield (
-                "limit",
-                f"{workload.id} stops at its longest run time, which is {limit}, after {now - attempt.started}",
-            )
+        limit, ran = workload.asked.get("max_runtime_ms"), workload.ran + now - attempt.started
+        if reason == "limit" and (limit is None or ran < limit):
+            yield "limit", f"{workload.id} stops at its longest run time, {limit}, after it ran {ran}"
 
     def preempts(self, requester: Workload, victim: Attempt, now: int) -> Iterator[Fault]:
         """Whether the workload may have this attempt stopped; a victim already judged is not judged again."""
@@ -124,32 +121,34 @@ class Judge:
     def _set(self, requester: Workload, claim: Claim) -> Iterator[Fault]:
         """Whether a claim has enough, and none of its victims could have been spared."""
         for host in claim.hosts:
-            if self._cluster.room(host, claim.victims, requester.id) < claim.each:
+            if self._cluster.room(host, requester.id) < claim.each:
                 yield "claim", f"{requester.id} claims {claim.each} GPUs of {host}, where not so many can come free"
         for key, hosts in claim.victims.items():
-            rest = [other for other in claim.victims if other != key]
-            needed = [host for host in claim.hosts if host in hosts]
-            if all(self._spare(host, rest, claim) for host in needed):
+            if all(self._enough(host, claim, spared=key) for host in claim.hosts if host in hosts):
                 yield "needless-victim", f"{requester.id} has enough GPUs without {_name(key)}"
         attempts = [self._cluster.attempts[key] for key in claim.victims if key in self._cluster.attempts]
         allocated = [attempt.key for attempt in attempts if attempt.allocated]
         if allocated and len(claim.hosts) == 1:
-            enough = next(
-                (host.name for host in self._cluster.hosts.values() if self._unallocated_enough(host, claim)), ""
-            )
+            ready = (host for host in self._cluster.hosts.values() if host.pool == claim.pool and host.state == "ready")
+            enough = next((host.name for host in ready if self._unallocated_enough(host, claim)), "")
             if enough:
                 names = _names(allocated)
                 yield "needless-victim", f"{requester.id} takes {names} though unallocated work on {enough} is enough"
 
     def _unallocated_enough(self, host: Host, claim: Claim) -> bool:
-        free = [attempt.key for attempt in self._cluster.on(host.name) if not attempt.allocated]
-        return host.pool == claim.pool and host.state == "ready" and self._spare(host.name, free, claim)
+        """Whether a host surely has enough if all unallocated attempts leave and the claim takes no other."""
+        on = self._cluster.on(host.name)
+        leave = sum(
+            len(a.placement[host.name]) for a in on if not a.allocated and not a.leaving and a.key not in claim.victims
+        )
+        stay = sum(len(a.placement[host.name]) for a in on if a.allocated and a.key in claim.victims)
+        return self._enough(host.name, claim, more=leave - stay)
 
-    def _spare(self, host: str, gone: list[Key], claim: Claim) -> bool:
-        """Whether a host surely has enough for the claim once ``gone`` have left."""
+    def _enough(self, host: str, claim: Claim, *, spared: Key | None = None, more: int = 0) -> bool:
+        """Whether a host surely has enough for the claim: not where a reservation or the debug lane may forbid it."""
         if host in self.kept.get(claim.pool, ()):
             return False
-        return self._cluster.room(host, gone, claim.workload) - self.lane >= claim.each
+        return self._cluster.room(host, claim.workload, spared) + more - self.lane >= claim.each
 
     def _is_ready(self, name: str) -> bool:
         host = self._cluster.hosts.get(name)

@@ -5,12 +5,14 @@ Plain values and small questions about them; the judgements are in ``audit.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from gpubudget.sim.ledger import Key
+
+PUT_BACK = frozenset({"drained", "host_lost", "forced"})
+"""The reasons after which a workload always waits again."""
 
 
 class Standing(StrEnum):
@@ -70,6 +72,7 @@ class Workload:
     attempt: Attempt | None = None
     claim: Claim | None = None
     last_reason: str = ""
+    ran: int = 0
 
     @classmethod
     def of(cls, at: int, data: dict[str, Any]) -> Workload:
@@ -82,6 +85,16 @@ class Workload:
         """The pools it may run in; none named means any."""
         named = self.asked.get("pools") or [self.asked.get("pool")]
         return tuple(pool for pool in named if pool)
+
+    @property
+    def returns(self) -> bool | None:
+        """Whether it must wait again after its attempt ended; None if it may."""
+        limit, reason = self.asked.get("max_runtime_ms"), self.last_reason
+        if limit is not None and self.ran >= limit:
+            return False
+        if reason == "failed":
+            return None
+        return reason in PUT_BACK or (reason == "preempted" and bool(self.asked.get("resumable")))
 
     def split_fault(self, placement: dict[str, int], largest: int) -> str:
         """What is wrong with so many GPUs on each host, or nothing. ``largest`` is what a host of the pool has."""
@@ -137,15 +150,17 @@ class Cluster:
         held = self.hosts[host].held if host in self.hosts else {}
         return [self.attempts[key] for key in dict.fromkeys(held.values())]
 
-    def room(self, host: str, without: Iterable[Key], beside: str) -> int:
-        """GPUs of a host that a claim could have once those in ``without`` and all others who leave are gone.
+    def room(self, host: str, beside: str = "", spared: Key | None = None) -> int:
+        """GPUs of a host that can be promised: what is there once all who leave are gone, but for one who is spared.
 
-        What other claims than that of the workload ``beside`` are promised there is taken off.
+        What claims other than that of the workload ``beside`` are promised there is taken off.
         """
         others = [claim for claim in self.claims.values() if claim.workload != beside]
-        gone = {*without, *(key for claim in others for key in claim.victims)}
+        victims = {key for claim in self.claims.values() for key in claim.victims}
         stay = sum(
-            len(attempt.placement[host]) for attempt in self.on(host) if not attempt.leaving and attempt.key not in gone
+            len(attempt.placement[host])
+            for attempt in self.on(host)
+            if attempt.key == spared or not (attempt.leaving or attempt.key in victims)
         )
         promised = sum(claim.each for claim in others if host in claim.hosts)
         return self.hosts[host].gpus - stay - promised if host in self.hosts else 0

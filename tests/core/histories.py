@@ -141,7 +141,6 @@ class History:
             {"pools": ("nowhere",)},
             {"budget": "no/such/budget"},
             {"budget": None, "min_runtime": 1},
-            {"id": ""},
         ]
         self.nonsense(Submitted(replace(good, **self.chance.pick(wrong))))
 
@@ -345,7 +344,9 @@ class History:
             for pool in self.record.capacity:
                 for path in self.record.budget_paths():
                     used = self.record.total(self.record.own_usage(pool, self.record.now), path)
-                    assert self.auditor.usage(pool, path) == used, "the audit's ledger differs from the brute force"
+                    assert self.auditor.usage(pool, path, self.record.now) == used, (
+                        "the audit's ledger differs from the brute force"
+                    )
 
 
 ACTIONS: tuple[tuple[int, Callable[[History], None]], ...] = (

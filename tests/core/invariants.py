@@ -24,7 +24,7 @@ from gpubudget.core.events import Cancelled, Event, Exited, HostLost, HostReport
 from gpubudget.core.host import TRANSITIONS, HostState
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.core.workload import ENDED, StopReason, WorkloadSpec, WorkloadState
-from tests.core.oracles import WAITING, Job, Machine, Record, Run, cost, split
+from tests.core.oracles import WAITING, Job, Machine, Record, Run, cost
 
 _S = WorkloadState
 _PUT_BACK = {StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED}
@@ -33,8 +33,10 @@ _PUT_BACK = {StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED}
 def take(record: Record, event: Event, decisions: list[Decision], now: int) -> None:
     """Judge the decisions of one event in order, and let the record know them."""
     record.take_event(event, now)
+    if isinstance(event, Cancelled) and (run := record.jobs[event.workload].run) and run.stopping:
+        run.stopping = StopReason.CANCELLED  # it was leaving already, and will not be back
     back: set[str] = set()  # who must wait again before this event is over
-    for decision in decisions:
+    for decision in claims_first(decisions):
         assert decision.cause == event
         match decision:
             case Start():
@@ -58,6 +60,18 @@ def take(record: Record, event: Event, decisions: list[Decision], now: int) -> N
         leaving = any(run.stopping for host in claim.hosts for run in record.live(host))
         waits = leaving or any(victim.live for victim in claim.victims)
         assert waits, f"3: the GPUs kept for {claim.workload} are free and it does not start"
+
+
+def claims_first(decisions: list[Decision]) -> list[Decision]:
+    """The decisions, with each claim before the stops that are made for it."""
+    found: list[Decision] = []
+    for decision in decisions:
+        if isinstance(decision, Claim):
+            first = [i for i, d in enumerate(found) if isinstance(d, Stop) and d.beneficiary == decision.workload]
+            found.insert(first[0] if first else len(found), decision)
+        else:
+            found.append(decision)
+    return found
 
 
 def _waits(record: Record, decision: Requeue | Hold | Refuse | Unclaim, back: set[str]) -> None:
@@ -235,16 +249,17 @@ def _stopped(record: Record, event: Event, stopped: Stopped, now: int, back: set
         job.state = _S.CANCELLED
         return
     assert run.attempt == stopped.attempt
+    told = StopReason.FINISHED if run.stopping is StopReason.LIMIT else run.stopping
     match event:
         case Exited(_, _, Outcome.FINISHED):
             assert reason is StopReason.FINISHED
         case Exited(_, _, Outcome.FAILED):
             assert reason is StopReason.FAILED
         case Exited(_, _, Outcome.STOPPED):
-            assert reason is run.stopping
+            assert reason is told
         case HostLost(host):
             assert host in run.hosts
-            assert reason in {StopReason.HOST_LOST, run.stopping}
+            assert reason in {StopReason.HOST_LOST, told}
         case _:
             raise AssertionError(stopped)
     assert record.jobs[stopped.workload].state in {_S.RUNNING, _S.STOPPING}
@@ -253,7 +268,9 @@ def _stopped(record: Record, event: Event, stopped: Stopped, now: int, back: set
     job.preemptions += reason is StopReason.PREEMPTED
     if reason is StopReason.FAILED and run.victims:
         job.failed_after_preempting = True
-    again = (
+    job.used += now - (run.started or 0)
+    over = job.spec.max_runtime is not None and job.used >= job.spec.max_runtime
+    again = not over and (
         reason in _PUT_BACK
         or (reason is StopReason.PREEMPTED and job.spec.resumable)
         or (reason is StopReason.FAILED and job.failures <= job.spec.retries)
@@ -340,7 +357,8 @@ def ranks_are_those_of_the_brute_force(record: Record, scheduler: Scheduler, now
     """Workloads wait in the order of their budgets' usage over share, at every level."""
     assert record.tree
     for pool in record.tree.pools:
-        assert scheduler.ranking(pool.name, now) == record.ranking(pool.name, now), f"ranks in {pool.name}"
+        ours, theirs = record.ranking(pool.name, now), scheduler.ranking(pool.name, now)
+        assert theirs == ours, f"ranks in {pool.name}: {theirs}, by brute force {ours}"
 
 
 def views_are_right(record: Record, scheduler: Scheduler) -> None:
@@ -399,7 +417,7 @@ def free_gpus_are_used(record: Record, now: int) -> None:
             kept = record.reserved.get(pool)
             if kept and kept.workload != job.spec.id:
                 continue
-            parts = part(record, job.spec, pool)
+            parts = record.part(job.spec, pool)
             if parts:
                 fits = sum(count >= parts[1] for count in free.get(pool, [])) >= parts[0]
                 assert not fits, f"{job.spec.id} waits though {parts} GPUs are free in {pool}: {free[pool]}"
@@ -415,7 +433,7 @@ def nobody_is_overlooked(record: Record, scheduler: Scheduler, now: int) -> None
         job = record.jobs[first] if first else None
         if not job or not job.spec.allocated or job.failed_after_preempting or len(job.spec.pools) > 1:
             continue
-        parts = part(record, job.spec, pool.name)
+        parts = record.part(job.spec, pool.name)
         if parts and parts[0] == 1:
             least = record.cheapest(job, pool.name, now)
             assert least is None or least[1] + least[3] == 0, f"{first} waits, and victims for {least} are there"
@@ -425,19 +443,6 @@ def nobody_is_overlooked(record: Record, scheduler: Scheduler, now: int) -> None
             )
 
 
-def part(record: Record, spec: WorkloadSpec, pool: str) -> tuple[int, int] | None:
-    """Hosts, and GPUs on each, of a gang in a pool."""
-    assert record.tree
-    size = next(p.gpus_per_host for p in record.tree.pools if p.name == pool)
-    return split(spec.gpus, spec.hosts, size)
-
-
 def must_be_accepted(record: Record, spec: WorkloadSpec) -> bool:
-    """Whether a workload fits a pool as the site declares it."""
-    assert record.tree
-    for pool in record.tree.pools:
-        if pool.name in spec.pools:
-            parts = split(spec.gpus, spec.hosts, pool.gpus_per_host)
-            if parts and parts[0] <= pool.hosts:
-                return True
-    return False
+    """Whether a workload fits a pool."""
+    return any(record.could_fit(spec, pool) for pool in spec.pools)

@@ -86,6 +86,7 @@ class Job:
     failures: int = 0
     preemptions: int = 0
     run: Run | None = None
+    used: int = 0  # time of all its attempts
     failed_after_preempting: bool = False
 
     @property
@@ -195,6 +196,20 @@ class Record:
         steps = lineage(path)
         return self.reserve(path, pool) > 0 and all(self.share(step, pool) > 0 for step in steps if step != ROOT)
 
+    def could_fit(self, spec: WorkloadSpec, pool: str) -> bool:
+        """Whether a workload names a pool that could hold it if all its hosts were ready and empty."""
+        parts = self.part(spec, pool) if pool in spec.pools else None
+        if parts is None or self.tree is None:
+            return False
+        declared = next(p for p in self.tree.pools if p.name == pool)
+        large = [m for m in self.machines.values() if m.pool == pool and m.gpus >= parts[1]]
+        return max(len(large), declared.hosts) >= parts[0]
+
+    def part(self, spec: WorkloadSpec, pool: str) -> tuple[int, int] | None:
+        """Hosts, and GPUs on each, of a gang in a pool."""
+        sizes = [p.gpus_per_host for p in self.tree.pools if p.name == pool] if self.tree else []
+        return split(spec.gpus, spec.hosts, sizes[0]) if sizes else None
+
     # Usage
 
     def occupancy(self, run: Run, now: int) -> int:
@@ -226,7 +241,7 @@ class Record:
 
     def ranking(self, pool: str, now: int) -> list[str]:
         """The waiting workloads of a pool, best first, sorted by the whole path of each."""
-        waiting = [job for job in self.jobs.values() if job.waiting and pool in job.spec.pools]
+        waiting = [job for job in self.jobs.values() if job.waiting and self.could_fit(job.spec, pool)]
         owns = {allocated: self.own_usage(pool, now, allocated=allocated) for allocated in (True, False)}
 
         def key(job: Job) -> tuple[Any, ...]:

@@ -133,7 +133,7 @@ def test_usage_is_summed_exactly_over_the_sliding_window() -> None:
         started(HOUR, "x", {"h1": [0, 1, 2, 3]}, 6 * HOUR),
         row(2 * HOUR, "checkpoint", "x", attempt=1),
     )
-    assert auditor.usage("p", "a") == 4 * 6 * HOUR
+    assert auditor.usage("p", "a", 2 * HOUR) == 4 * 6 * HOUR
     auditor = run(
         tree(lookback=10 * HOUR, a="1/2"),
         host("h1"),
@@ -142,7 +142,7 @@ def test_usage_is_summed_exactly_over_the_sliding_window() -> None:
         stopped(4 * HOUR, "x", "finished"),
         submitted(12 * HOUR, "y", "a", 4, 6 * HOUR),
     )
-    assert auditor.usage("p", "a") == auditor.usage("p", "/") == 4 * 2 * HOUR
+    assert auditor.usage("p", "a", 12 * HOUR) == auditor.usage("p", "/", 12 * HOUR) == 4 * 2 * HOUR
 
 
 def test_a_removed_budget_leaves_its_usage_to_its_parent_and_a_renamed_one_keeps_it() -> None:
@@ -152,10 +152,10 @@ def test_a_removed_budget_leaves_its_usage_to_its_parent_and_a_renamed_one_keeps
     rows[-1]["budgets"].append(renamed)
     auditor = run(*rows)
     assert auditor.findings == []
-    assert (auditor.usage("p", "c"), auditor.usage("p", "a")) == (16 * 2 * HOUR, 0)
+    assert (auditor.usage("p", "c", 2 * HOUR), auditor.usage("p", "a", 2 * HOUR)) == (16 * 2 * HOUR, 0)
     auditor = run(*BUSY, {**tree(b="1/3"), "at": 2 * HOUR})
     assert auditor.findings == []
-    assert (auditor.usage("p", "/"), auditor.usage("p", "a")) == (16 * 2 * HOUR, 0)
+    assert (auditor.usage("p", "/", 2 * HOUR), auditor.usage("p", "a", 2 * HOUR)) == (16 * 2 * HOUR, 0)
 
 
 PLACEMENTS: dict[str, tuple[list[Row], str]] = {
