@@ -11,6 +11,7 @@ from gpubudget.units import parse_duration
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _SHOWN = 60
+_LONGEST_NAME = 500
 
 
 def shown(text: str) -> str:
@@ -50,21 +51,23 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of 
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
-    """The name of something: not empty, in one piece, without control characters."""
+    """The name of something: not empty, printable, in one piece, and with slashes only if it is a path."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, path: bool = True) -> None:
         self.name = name
+        self.path = path
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as given; a usage error for what can be none."""
         text = str(value)
-        if not text or not text.isprintable() or " " in text or len(text) > 500:  # noqa: PLR2004 - longer than any path
+        odd = not text.isprintable() or " " in text or len(text) > _LONGEST_NAME
+        if not text or odd or (not self.path and "/" in text):
             self.fail(f"{shown(text)} is no {self.name}" + ("; it is empty" if not text else ""), param, ctx)
         return text
 
 
-WORKLOAD = Name("workload")
-HOST = Name("host")
+WORKLOAD = Name("workload", path=False)
+HOST = Name("host", path=False)
 BUDGET = Name("budget")
-POOL = Name("pool")
+POOL = Name("pool", path=False)
 DURATION = Duration()

@@ -6,6 +6,7 @@ Nothing here changes anything. Sentences give the true reason, with numbers.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 from gpubudget.core.budget import ROOT
@@ -46,9 +47,10 @@ def attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def workload_view(workload: Workload) -> WorkloadView:
-    """A workload as it is shown."""
+    """A workload as it is shown: with the budget that it is charged to now, after moves and renames."""
+    spec = workload.spec
     return WorkloadView(
-        workload.spec,
+        spec if workload.budget == spec.budget else replace(spec, budget=workload.budget),
         workload.state,
         workload.submitted,
         workload.attempts,

@@ -1,0 +1,315 @@
+"""``gpubudget reconcile`` with real repositories and a real daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpubudget.gitops.reconcile import exclusive, folder_for
+from gpubudget.gitops.source import parse_source
+from tests.budgets_server import BudgetsServer, budgets_server
+from tests.cli.cluster import GPUBUDGET, until
+from tests.cli.conftest import Cli
+from tests.conftest import GitRepo
+
+CLUSTER = "kind: Cluster\nname: lab\npools:\n  h100: {gpus_per_host: 8, hosts: 3}\n"
+ROOT = "kind: Budget\ntitle: Lab\nmanagers: [hanna]\nmembers: [hanna]\nchildren:\n"
+
+
+def budgets(**shares: str) -> dict[str, str | None]:
+    rows = "".join(f"  {name}: {{share: {share}, members: [ben]}}\n" for name, share in shares.items())
+    return {"budgets/cluster.yaml": CLUSTER, "budgets/budget.yaml": ROOT + rows}
+
+
+class Daemon:
+    """A daemon of this test's own, which can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listen = "127.0.0.1:0"
+        self.url = ""
+        self.token = ""
+
+    def start(self) -> None:
+        token, db = self.folder / "token", self.folder / "daemon.db"
+        command = ["serve", "--db", str(db), "--listen", self.listen, "--admin-token-file", str(token)]
+        self.process = subprocess.Popen([GPUBUDGET, *command], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[-1]
+        self.listen = self.url.removeprefix("http://")
+        self.token = token.read_text().strip()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def _daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"))
+    daemon.start()
+    yield daemon
+    daemon.end()
+
+
+@pytest.fixture
+def daemon(_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Daemon:
+    """A running daemon (with what earlier tests applied); the caller may reconcile."""
+    monkeypatch.setenv("GPUBUDGET_URL", _daemon.url)
+    monkeypatch.setenv("GPUBUDGET_TOKEN", _daemon.token)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return _daemon
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BudgetsServer]:
+    """A small server in the daemon's place."""
+    with budgets_server() as state:
+        monkeypatch.setenv("GPUBUDGET_URL", state.url)
+        monkeypatch.setenv("GPUBUDGET_TOKEN", "gpb_x")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        yield state
+
+
+@pytest.fixture
+def repo(git_repo: Callable[[str], GitRepo]) -> GitRepo:
+    return git_repo("work")
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """``gpubudget reconcile`` as a process of its own, which is gone afterwards."""
+    command = [str(GPUBUDGET), "reconcile", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# with the real daemon
+
+
+def test_the_whole_way_of_budgets_from_git_to_the_daemon(daemon: Daemon, repo: GitRepo, cli: Cli) -> None:
+    """Applied, unchanged, changed, planned, refused and forced: the daemon has what git says, and nothing in between."""
+    place = ("reconcile", "--repo", str(repo.path), "--force") if daemon.url else ()
+    first = repo.commit(budgets(language="50%", vision="25%"))
+    done = cli(*place)
+    assert (done.code, done.err) == (0, "")
+    told = done.out.splitlines()
+    assert told[0].startswith(f"fetched    main {first[:12]} of {repo.path}, by Hanna <hanna@example.org>, 2026-10-01")
+    assert told[1] == "validated  3 budgets"
+    assert "add        language  share 50%, effective 50%" in told
+    assert told[-1].startswith(f"applied    {first[:12]}, ")
+
+    place = place[:-1]
+    assert cli(*place).out.splitlines()[-1] == f"unchanged  {first[:12]} is applied already"
+
+    second = repo.commit(budgets(language="40%", vision="1/3"))
+    planned = cli(*place, "--dry-run")
+    assert planned.code == 0
+    assert f"planned    {second[:12]} would be applied after {first[:12]}: budgets: 2 changed" in planned.out
+    assert json.loads(cli("get", "budgets", "-o", "json").out)["commit"] == first
+
+    applied = cli(*place)
+    assert "change     language  share 50% -> 40%, effective 50% -> 40%" in applied.out.splitlines()
+    assert "change     vision  share 25% -> 1/3, effective 25% -> ~33.3%" in applied.out.splitlines()
+    answer = json.loads(cli("get", "budgets", "-o", "json").out)
+    shares = {budget["path"]: budget["pools"]["h100"]["share"] for budget in answer["budgets"]}
+    assert (answer["commit"], shares) == (second, {"/": "1/1", "language": "2/5", "vision": "1/3"})
+
+    repo.git("reset", "--quiet", "--hard", first)
+    refused = cli(*place)
+    assert refused.code == 1
+    assert f"error: commit {first} does not descend from {second}, which is applied and is newer" in refused.err
+    assert "hint: " in refused.err
+    assert refused.out.splitlines()[-1] == f"refused    nothing is applied; {second[:12]} stays"
+    forced = cli(*place, "--force")
+    assert forced.code == 0
+    assert f"note       forced although commit {first} does not descend from {second}" in forced.out
+
+
+def test_a_broken_tree_shows_every_problem_and_applies_nothing(daemon: Daemon, repo: GitRepo, cli: Cli) -> None:
+    """Problems have the file's path in the repository; the daemon keeps its last good tree (volcano#4818)."""
+    repo.commit(budgets(language="50%"))
+    assert cli("reconcile", "--repo", repo.url, "--force").code == 0
+    before = cli("get", "budgets", "-o", "json").out
+    commit = repo.commit({**budgets(language="80%", vision="30%"), "budgets/tools/budget.yaml": ""})
+    done = cli("reconcile", "--repo", repo.url)
+    assert done.code == 1
+    assert "budgets/budget.yaml:6:3: error[share-sum]" in done.err or "budgets/budget.yaml:" in done.err
+    assert "budgets/tools/budget.yaml:1:1: error[yaml-empty]" in done.err
+    assert f"error: the budgets at commit {commit} have " in done.err
+    assert done.out.splitlines()[-1] == "failed     nothing is applied"
+    assert cli("get", "budgets", "-o", "json").out == before
+    assert daemon.process.poll() is None
+
+
+def test_only_some_may_apply_budgets(daemon: Daemon, repo: GitRepo, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's token ends with 4 and changes nothing; a reconciler's is enough."""
+    repo.commit(budgets(language="50%"))
+    tokens = {role: cli("token", "create", role, "--role", role).out.strip() for role in ("user", "reconciler")}
+    assert daemon.token
+    monkeypatch.setenv("GPUBUDGET_TOKEN", tokens["user"])
+    denied = cli("reconcile", "--repo", str(repo.path), "--force")
+    assert (denied.code, denied.out.splitlines()[-1][:26]) == (4, "failed     nothing is appl")
+    monkeypatch.setenv("GPUBUDGET_TOKEN", tokens["reconciler"])
+    assert cli("reconcile", "--repo", str(repo.path), "--force").code == 0
+
+
+def test_a_daemon_that_was_killed_is_waited_for(daemon: Daemon, repo: GitRepo) -> None:
+    """A round that begins while the daemon is down applies when it is back, with what was applied before."""
+    first = repo.commit(budgets(language="50%"))
+    with started("--repo", str(repo.path), "--force") as process:
+        assert process.wait(30) == 0
+    second = repo.commit(budgets(language="60%"))
+    daemon.end(signal.SIGKILL)
+    with started("--repo", str(repo.path), "-o", "json") as process:
+        daemon.start()
+        out, err = process.communicate(timeout=30)
+    report = json.loads(out)
+    assert (report["status"], report["commit"], report["previous"], err) == ("applied", second, first, "")
+
+
+def test_every_goes_on_and_ends_cleanly(daemon: Daemon, repo: GitRepo) -> None:
+    """Each round tells one line of JSON; a new commit is picked up; SIGTERM ends it with 0."""
+    first = repo.commit(budgets(language="50%"))
+    with started("--repo", str(repo.path), "--force") as process:
+        assert process.wait(30) == 0
+    assert daemon.url
+    with started("--repo", str(repo.path), "--every", "1s", "-o", "json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["status"] == "unchanged"
+        repo.commit({"budgets/budget.yaml": "broken: [\n"})
+        rounds = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert any(found["status"] == "failed" and found["problems"] for found in rounds)
+        last = repo.commit(budgets(language="70%"))
+        applied = until(lambda: _applied(process, last), "the last commit's round")
+        assert applied["previous"] == first
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert "terminated; the daemon keeps what it has" in process.stderr.read()
+
+
+def _applied(process: subprocess.Popen[str], commit: str) -> dict[str, str]:
+    assert process.stdout is not None
+    found: dict[str, str] = json.loads(process.stdout.readline())
+    return found if (found["status"], found["commit"]) == ("applied", commit) else {}
+
+
+# ends and locks
+
+
+def test_a_process_killed_while_it_sends_leaves_the_lock_free(server: BudgetsServer, repo: GitRepo, cli: Cli) -> None:
+    """kill -9 in the middle of the request: the next round finds a whole tree and finishes."""
+    commit = repo.commit(budgets(language="50%"))
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(_: BudgetsServer) -> bool:
+        inside.set()
+        return not go_on.wait(20)
+
+    server.before = [lambda _: False, hold]
+    with started("--repo", str(repo.path)) as process:
+        assert inside.wait(20)
+        busy = cli("reconcile", "--repo", str(repo.path))
+        assert (busy.code, busy.out) == (0, "busy       another reconciliation is at work; left to it\n")
+        process.kill()
+        process.wait()
+        go_on.set()
+    until(lambda: server.commit, "the end of the request")
+    assert cli("reconcile", "--repo", str(repo.path)).out.splitlines()[-1] == (
+        f"unchanged  {commit[:12]} is applied already"
+    )
+
+
+def test_sigterm_during_a_fetch_ends_git_too(server: BudgetsServer) -> None:
+    """A single round that is terminated ends with 143, and leaves no git process."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(20)
+        with started("--repo", f"git://127.0.0.1:{silent.getsockname()[1]}/b.git") as process:
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 128 + signal.SIGTERM
+            with connection:
+                connection.settimeout(20)
+                while connection.recv(4096):
+                    pass
+    assert server.requests == []
+
+
+def test_a_lock_is_for_one_repository_and_one_daemon(
+    server: BudgetsServer, repo: GitRepo, cli: Cli, tmp_path: Path
+) -> None:
+    """Another one's lock does not stop this one; its own does."""
+    repo.commit(budgets(language="50%"))
+    cache = tmp_path / "mine"
+    source = parse_source(str(repo.path))
+    with exclusive(folder_for(cache, source, "http://elsewhere")):
+        assert "applied" in cli("reconcile", "--repo", str(repo.path), "--cache-dir", str(cache)).out
+    with exclusive(folder_for(cache, source, server.url)):
+        assert "busy" in cli("reconcile", "--repo", str(repo.path), "--cache-dir", str(cache)).out
+
+
+# what is given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 64, "Missing option '--repo'"),
+        (("--repo", ".", "--every", "soon"), 64, "'soon' is not a duration"),
+        (("--repo", ".", "--every", "0"), 64, "--every is 0; it may be 1s to 1d"),
+        (("--repo", ".", "--timeout", "2d"), 64, "--timeout is 2d; it may be 1s to 1d"),
+        (("--repo", ".", "--every", "5m", "--force"), 64, "--force goes with one round only"),
+        (("--repo", "ext::sh -c x"), 1, "names a program to run"),
+        (("--repo", "/no/such/place"), 1, "there is no repository at '/no/such/place'"),
+        (("--repo", ".", "--ref", "--all"), 1, "is not the name of a branch or tag"),
+        (("--repo", ".", "--ref", "a" * 40), 1, "is a commit id; only a branch or tag is reconciled"),
+        (("--repo", ".", "--path", "../x"), 1, "does not name a folder inside the repository"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    server: BudgetsServer, cli: Cli, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    """What cannot be meant is refused before anything is read, and the way out is told."""
+    done = cli("reconcile", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert server.requests == []
+
+
+def test_json_is_the_whole_report(server: BudgetsServer, repo: GitRepo, cli: Cli) -> None:
+    """Also a failure is JSON on stdout, with its exit code."""
+    commit = repo.commit(budgets(language="50%"))
+    report = json.loads(cli("reconcile", "--repo", str(repo.path), "-o", "json").out)
+    assert (report["status"], report["commit"], report["counts"]["added"]) == ("applied", commit, 2)
+    assert server.commit == commit
+    done = cli("reconcile", "--repo", str(repo.path), "--ref", "nope", "-o", "json")
+    report = json.loads(done.out)
+    assert (done.code, done.err, report["status"]) == (1, "", "failed")
+    assert "has no branch or tag 'nope'" in report["error"]
+
+
+def test_options_can_be_set_by_variables(
+    server: BudgetsServer, repo: GitRepo, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer's unit file may hold all of it."""
+    repo.git("switch", "--quiet", "--create", "live")
+    commit = repo.commit(budgets(language="50%"))
+    monkeypatch.setenv("GPUBUDGET_RECONCILE_REPO", str(repo.path))
+    monkeypatch.setenv("GPUBUDGET_RECONCILE_REF", "live")
+    assert cli("reconcile").code == 0
+    assert server.commit == commit
+    assert "GIT_DIR" not in os.environ
