@@ -24,13 +24,9 @@ def busy(alice: Cli) -> list[str]:
     return ids
 
 
-def form(value: object) -> object:
-    """A JSON value without its numbers and moments, which grow between two looks."""
-    if isinstance(value, dict):
-        return {key: form(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [form(item) for item in value]
-    return type(value) if isinstance(value, int) or str(value).endswith("Z") else value
+def form(answer: dict[str, list[dict[str, object]]]) -> dict[str, object]:
+    """An answer without its values, which change between two looks."""
+    return {key: [list(row) for row in rows] if isinstance(rows, list) else rows for key, rows in answer.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +101,7 @@ def test_events_for_people(alice: Cli, busy: list[str]) -> None:
     header, submitted, started = out.splitlines()
     assert header.split() == ["TIME", "KIND", "WHAT"]
     assert f"workload={busy[0]}" in submitted
-    assert "placement=h1[0,1,2,3,4,5,6,7],h2[0,1,2,3,4,5,6,7]" in started
+    assert all(f"{host}[0,1,2,3,4,5,6,7]" in started for host in ("h1", "h2"))
     whole = json.loads(alice("get", "events", busy[0], "-o", "json")[1])
     assert whole["next"] == whole["events"][-1]["seq"]
 

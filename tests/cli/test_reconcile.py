@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -99,11 +98,12 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 # with the real daemon
 
 
-def test_the_whole_way_of_budgets_from_git_to_the_daemon(daemon: Daemon, repo: GitRepo, cli: Cli) -> None:
-    """Applied, unchanged, changed, planned, refused and forced: the daemon has what git says, and nothing in between."""
-    place = ("reconcile", "--repo", str(repo.path), "--force") if daemon.url else ()
+@pytest.mark.usefixtures("daemon")
+def test_the_whole_way_of_budgets_from_git_to_the_daemon(repo: GitRepo, cli: Cli) -> None:
+    """Applied, unchanged, changed, planned, refused and forced: the daemon has what git says, and nothing else."""
+    place = ("reconcile", "--repo", str(repo.path))
     first = repo.commit(budgets(language="50%", vision="25%"))
-    done = cli(*place)
+    done = cli(*place, "--force")
     assert (done.code, done.err) == (0, "")
     told = done.out.splitlines()
     assert told[0].startswith(f"fetched    main {first[:12]} of {repo.path}, by Hanna <hanna@example.org>, 2026-10-01")
@@ -111,7 +111,6 @@ def test_the_whole_way_of_budgets_from_git_to_the_daemon(daemon: Daemon, repo: G
     assert "add        language  share 50%, effective 50%" in told
     assert told[-1].startswith(f"applied    {first[:12]}, ")
 
-    place = place[:-1]
     assert cli(*place).out.splitlines()[-1] == f"unchanged  {first[:12]} is applied already"
 
     second = repo.commit(budgets(language="40%", vision="1/3"))
@@ -146,7 +145,7 @@ def test_a_broken_tree_shows_every_problem_and_applies_nothing(daemon: Daemon, r
     commit = repo.commit({**budgets(language="80%", vision="30%"), "budgets/tools/budget.yaml": ""})
     done = cli("reconcile", "--repo", repo.url)
     assert done.code == 1
-    assert "budgets/budget.yaml:6:3: error[share-sum]" in done.err or "budgets/budget.yaml:" in done.err
+    assert "budgets/budget.yaml:5:1: error[share-sum]" in done.err
     assert "budgets/tools/budget.yaml:1:1: error[yaml-empty]" in done.err
     assert f"error: the budgets at commit {commit} have " in done.err
     assert done.out.splitlines()[-1] == "failed     nothing is applied"
@@ -154,11 +153,11 @@ def test_a_broken_tree_shows_every_problem_and_applies_nothing(daemon: Daemon, r
     assert daemon.process.poll() is None
 
 
-def test_only_some_may_apply_budgets(daemon: Daemon, repo: GitRepo, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("daemon")
+def test_only_some_may_apply_budgets(repo: GitRepo, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's token ends with 4 and changes nothing; a reconciler's is enough."""
-    repo.commit(budgets(language="50%"))
+    repo.commit(budgets(language="51%"))
     tokens = {role: cli("token", "create", role, "--role", role).out.strip() for role in ("user", "reconciler")}
-    assert daemon.token
     monkeypatch.setenv("GPUBUDGET_TOKEN", tokens["user"])
     denied = cli("reconcile", "--repo", str(repo.path), "--force")
     assert (denied.code, denied.out.splitlines()[-1][:26]) == (4, "failed     nothing is appl")
@@ -180,12 +179,12 @@ def test_a_daemon_that_was_killed_is_waited_for(daemon: Daemon, repo: GitRepo) -
     assert (report["status"], report["commit"], report["previous"], err) == ("applied", second, first, "")
 
 
-def test_every_goes_on_and_ends_cleanly(daemon: Daemon, repo: GitRepo) -> None:
+@pytest.mark.usefixtures("daemon")
+def test_every_goes_on_and_ends_cleanly(repo: GitRepo) -> None:
     """Each round tells one line of JSON; a new commit is picked up; SIGTERM ends it with 0."""
     first = repo.commit(budgets(language="50%"))
     with started("--repo", str(repo.path), "--force") as process:
         assert process.wait(30) == 0
-    assert daemon.url
     with started("--repo", str(repo.path), "--every", "1s", "-o", "json") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["status"] == "unchanged"
@@ -312,4 +311,3 @@ def test_options_can_be_set_by_variables(
     monkeypatch.setenv("GPUBUDGET_RECONCILE_REF", "live")
     assert cli("reconcile").code == 0
     assert server.commit == commit
-    assert "GIT_DIR" not in os.environ
