@@ -69,6 +69,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "out-of-bounds": (Severity.ERROR, "a number, text or list that is too small or too large"),
     # names, people, dates, durations
     "name-syntax": (Severity.ERROR, "a name with other characters than a-z, 0-9 and -"),
+    "title-syntax": (Severity.ERROR, "a title that is not one line of text"),
     "previously-syntax": (Severity.ERROR, "a former path that is not a path of names"),
     "date-syntax": (Severity.ERROR, "a date that is not YYYY-MM-DD or not in the calendar"),
     "duration-syntax": (Severity.ERROR, "a duration without a unit, or one that cannot be read"),

@@ -202,7 +202,7 @@ def read_budget(file: str, root: Value, zone: tzinfo, problems: list[Diagnostic]
 def _description(file: str, entry: Map) -> Description:
     title, previously = entry.get("title"), entry.get("previously")
     return Description(
-        title if isinstance(title, str) else "",
+        title.strip() if isinstance(title, str) else "",
         _names(file, entry.get("managers")),
         _names(file, entry.get("members")),
         Name(previously, value_place(file, entry, "previously")) if isinstance(previously, str) else None,

@@ -29,16 +29,21 @@ SchemaError = Any
 
 SCHEMAS = Path(gpubudget.__file__).parent / "schemas"
 
-_WORDS = {"string": "text", "integer": "a whole number", "object": "a mapping", "array": "a list"}
+_WANTED = {
+    "string": ("text", "put it in quotes if it looks like something else"),
+    "integer": ("a whole number", "write a whole number such as 8"),
+    "object": ("a mapping", "write keys with values, such as {hosts: 16}"),
+    "array": ("a list", "write a list such as [alice, bob]"),
+}
 _ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "examples", "x-rule", "x-noun", "x-hint"}
 _BOUNDS = {
-    "minimum": "less than",
-    "maximum": "more than",
-    "minLength": "shorter than",
-    "maxLength": "longer than",
-    "maxItems": "more items than",
-    "minProperties": "fewer entries than",
-    "maxProperties": "more entries than",
+    "minimum": ("less than", "at least"),
+    "maximum": ("more than", "at most"),
+    "minLength": ("shorter than", "characters: at least"),
+    "maxLength": ("longer than", "characters: at most"),
+    "maxItems": ("with more items than", "at most"),
+    "minProperties": ("with fewer entries than", "at least"),
+    "maxProperties": ("with more entries than", "at most"),
 }
 
 
@@ -49,7 +54,8 @@ def problems(kind: str, file: str, value: Value) -> list[Diagnostic]:
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and only needed for wrong files
 
     errors = Draft202012Validator(schema(kind)).iter_errors(value)
-    return list(islice((found for error in errors for found in _described(file, value, error)), MAX_PROBLEMS))
+    found = (problem for error in errors for problem in _described(file, value, error))
+    return list(dict.fromkeys(islice(found, MAX_PROBLEMS)))
 
 
 @cache
@@ -179,9 +185,10 @@ def _wrong(place: Position, name: str, value: str, error: SchemaError) -> Diagno
     if noun:
         return Diagnostic(error.schema["x-rule"], place, f"{subject}{' not' if value else ' is not'} {noun}", hint)
     if keyword == "type":
-        types = [bound] if isinstance(bound, str) else bound
-        return Diagnostic("wrong-type", place, f"{subject} not {' or '.join(_WORDS[name] for name in types)}", hint)
-    return Diagnostic("out-of-bounds", place, f"{subject} {_BOUNDS[keyword]} {bound}", hint)
+        wanted, way_out = _WANTED[bound]
+        return Diagnostic("wrong-type", place, f"{subject} not {wanted}", hint or way_out)
+    beyond, within = _BOUNDS[keyword]
+    return Diagnostic("out-of-bounds", place, f"{subject} {beyond} {bound}", hint or f"{within} {bound}")
 
 
 def _at(root: Value, path: list[str | int]) -> Map:

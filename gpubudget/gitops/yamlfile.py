@@ -32,7 +32,7 @@ Event = Any
 Loader: Callable[[str], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
 )
 _WORDS: dict[str, Value] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -103,6 +103,10 @@ def parse(file: str, data: bytes) -> tuple[Value, list[Diagnostic]]:
         builder.read(iter(Loader(text).get_event, None))
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax_problem(file, text, error))
+        return None, problems
+    except (ValueError, OverflowError):  # the parser in Python reads "\UFFFFFFFF" so
+        message = "this is not YAML: an escape names a character that does not exist"
+        problems.append(Diagnostic("yaml-syntax", Position(file), message, "look for \\U in quoted text"))
         return None, problems
     return builder.root, problems
 
@@ -215,6 +219,10 @@ class _Builder:
             self.refuse_decoration(event)
             self.add(text, event)
         elif event.style:
+            if event.style == '"' and (found := _UNSEEN.search(text)):
+                message = f"this text has the character U+{ord(found.group()):04X}, which cannot be seen"
+                self.problem("control-character", event, message, "remove its escape")
+                text = _UNSEEN.sub("\ufffd", text)
             self.add(text, event)
         elif text in _WORDS:
             self.add(_WORDS[text], event)
