@@ -40,6 +40,7 @@ class Auditor:
         self.by_program: dict[str, Counter[str]] = {}
         self._now: int | None = None
         self._number = 0
+        self._grace = 0
         self._cluster = Cluster()
         self._ledger = Ledger()
         self._workloads: dict[str, Workload] = {}
@@ -102,6 +103,7 @@ class Auditor:
         for workload in self._workloads.values():
             workload.budget = self._ledger.follow(workload.budget) if workload.budget else None
         self._judge.lane = (line.data["policy"].get("debug") or {}).get("gpus", 0)
+        self._grace = line.data["policy"].get("grace_period_ms", 0)
         self._promises.excuse(None)
 
     def _take_host(self, line: Line) -> None:
@@ -208,6 +210,8 @@ class Auditor:
         if not attempt.leaving:
             self._leave(line, workload, attempt)
         self._cluster.free(attempt, line.at)
+        if attempt.leaving and line.at > attempt.told + self._grace:
+            self._promises.excuse(attempt.pool)
         self._count(attempt, closed=True)
         self._ledger.end(attempt.key, line.at)
         workload.ran += line.at - attempt.started
@@ -244,7 +248,12 @@ class Auditor:
         pools = {self._cluster.hosts[host].pool for host in line.data["hosts"] if host in self._cluster.hosts}
         pool = line.data.get("pool") or min(pools, default="")
         self._judge.kept[pool] = frozenset(line.data["hosts"])
-        late = self._promises.reserve(pool, workload, line.data["start_ms"], estimate=line.data.get("estimate", False))
+        if any(
+            a.pool == pool and a.leaving and line.at > a.told + self._grace for a in self._cluster.attempts.values()
+        ):
+            self._promises.excuse(pool)
+        estimate = line.data.get("estimate", False)
+        late = self._promises.reserve(pool, workload, line.at, line.data["start_ms"], estimate=estimate)
         if late:
             self._find("reservation-later", late)
 
@@ -292,7 +301,7 @@ class Auditor:
         if reason == "preempted":
             self._preempted(line, attempt)
         if line.kind == "stopping":
-            attempt.leaving = reason
+            attempt.leaving, attempt.told = reason, line.at
 
     def _preempted(self, line: Line, attempt: Attempt) -> None:
         name = line.data.get("for") or ""

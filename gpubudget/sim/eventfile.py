@@ -87,6 +87,8 @@ def _is_policy(value: object) -> bool:
     if not isinstance(value, dict) or not _is_int(value.get("lookback_ms"), 1):
         return False
     debug = value.get("debug")
+    if not _is_int(value.get("grace_period_ms", 0), 0):
+        return False
     return debug is None or (isinstance(debug, dict) and _is_int(debug.get("gpus"), 0))
 
 

@@ -37,6 +37,7 @@ class Attempt:
     started: int
     protected_until: int
     leaving: str = ""  # why it was told to stop
+    told: int = 0  # when
     lost: bool = False  # a host of it was lost
 
     @property

@@ -1,6 +1,7 @@
 """Whether reservations are kept: once given a firm time, a workload is not put off without a cause that the rules know.
 
-Causes are a host that is lost, drained or cordoned, other budgets, or another workload that came to rank better.
+Causes are a host that is lost, drained or cordoned, other budgets, another workload that came to rank better, and an
+attempt that takes longer than the grace period to leave.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class Promises:
         if promise and promise.workload in known and promise.workload != workload.id:
             promise.excused |= self._ranks_better(pool, workload, known[promise.workload], now)
 
-    def reserve(self, pool: str, workload: Workload, start: int, *, estimate: bool) -> str:
-        """A workload is promised GPUs by ``start``; what is wrong with that, or nothing."""
+    def reserve(self, pool: str, workload: Workload, now: int, start: int, *, estimate: bool) -> str:
+        """A workload is promised GPUs by ``start``; what is wrong with that, or nothing.
+
+        A promise whose time went by before now without a word is excused: nobody woke the scheduler at that time.
+        """
         before = self._promises.get(pool)
         self._promises[pool] = _Promise(workload.id, start, estimate)
         if before is None or before.workload != workload.id or before.estimate or before.excused:
             return ""
-        if start <= before.start:
+        if start <= before.start or before.start < now:
             return ""
         return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
 

@@ -228,6 +228,10 @@ class History:
     def wait(self) -> None:
         """Time passes as in a good shell: the scheduler is woken whenever it asked for it."""
         until = self.now + self.chance.pick(STEPS)
+        if flip(self.chance, 60):
+            for run in self.record.live():
+                if run.stopping and run.live:
+                    self.send(Exited(run.workload, run.attempt, Outcome.STOPPED))
         for _ in range(30):
             due = self.scheduler.next_wakeup()
             if due is None or due > until:
@@ -292,7 +296,6 @@ class History:
             RepairStarted("nowhere"),
             RepairEnded("nowhere", healthy=True),
             HostRemoved("nowhere"),
-            HostReported("h1", "nowhere", 8),
             HostReported("hx", "p", 0),
         ]
         events += [Exited(run.workload, run.attempt + 1, Outcome.FINISHED) for run in live[:2]]
@@ -311,8 +314,9 @@ class History:
             reports: list[Event] = [*late, *late_checkpoints]
             self.refused(self.chance.pick(reports), silent=True)
         elif self.record.jobs and flip(self.chance, 10):
-            job = self.chance.pick(list(self.record.jobs.values()))
-            self.refused(Submitted(job.spec))
+            known = [job for job in self.record.jobs.values() if job.state not in ENDED]
+            if known:
+                self.refused(Submitted(self.chance.pick(known).spec))
         else:
             self.refused(self.chance.pick(events))
 

@@ -197,13 +197,17 @@ class Record:
         return self.reserve(path, pool) > 0 and all(self.share(step, pool) > 0 for step in steps if step != ROOT)
 
     def could_fit(self, spec: WorkloadSpec, pool: str) -> bool:
-        """Whether a workload names a pool that could hold it if all its hosts were ready and empty."""
+        """Whether a workload names a pool that could hold it if all its hosts were ready and empty.
+
+        Where there is a debug lane, one that could do so only with the lane's GPUs counts as one that could not.
+        """
         parts = self.part(spec, pool) if pool in spec.pools else None
         if parts is None or self.tree is None:
             return False
         declared = next(p for p in self.tree.pools if p.name == pool)
-        large = [m for m in self.machines.values() if m.pool == pool and m.gpus >= parts[1]]
-        return max(len(large), declared.hosts) >= parts[0]
+        lane = self.tree.policy.debug.gpus if self.tree.policy.debug else 0
+        large = [m for m in self.machines.values() if m.pool == pool and m.gpus - lane >= parts[1]]
+        return max(len(large), declared.hosts if declared.gpus_per_host - lane >= parts[1] else 0) >= parts[0]
 
     def part(self, spec: WorkloadSpec, pool: str) -> tuple[int, int] | None:
         """Hosts, and GPUs on each, of a gang in a pool."""
