@@ -13,6 +13,7 @@ import click
 
 from gpubudget.cli.client import Client
 from gpubudget.cli.connect import connected
+from gpubudget.cli.values import DURATION
 from gpubudget.errors import UsageError
 from gpubudget.gitops.diagnostics import to_text
 from gpubudget.gitops.reconcile import Order, folder_for
@@ -20,7 +21,7 @@ from gpubudget.gitops.reconcile import reconcile as reconcile_once
 from gpubudget.gitops.report import Report, Status, lines, prefix, to_json
 from gpubudget.gitops.source import folder_parts, full_names, parse_source
 from gpubudget.gitops.target import Daemon
-from gpubudget.units import DAY, SECOND, parse_duration
+from gpubudget.units import DAY, SECOND, format_duration
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -39,7 +40,7 @@ Examples:
 @click.option("--repo", required=True, metavar="URL|PATH", help="The repository: a URL, or a folder of this machine.")
 @click.option("--ref", default="main", show_default=True, help="The branch or tag to apply; no other ref is read.")
 @click.option("--path", default="budgets", show_default=True, help="The folder of budgets in the repository.")
-@click.option("--every", metavar="DURATION", help="Go on, with a pause of this long between two rounds; such as 5m.")
+@click.option("--every", type=DURATION, help="Go on, with a pause of so long between two rounds.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and apply nothing.")
 @click.option(
     "--force",
@@ -47,13 +48,12 @@ Examples:
     help="Apply a commit that does not descend from the applied one, or that removes every budget.",
 )
 @click.option(
-    "--timeout", default="60s", show_default=True, metavar="DURATION", help="The longest that one git command may take."
+    "--timeout", type=DURATION, default="60s", show_default=True, help="The longest that one git command may take."
 )
 @click.option(
     "--cache-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where mirrors and locks are kept.",
-    metavar="DIR",
+    help="Where mirrors and locks are kept.  [default: ~/.cache/gpubudget]",
 )
 @click.option(
     "-o",
@@ -66,14 +66,15 @@ Examples:
 @connected
 def reconcile(  # noqa: PLR0913 - one for each option
     client: Client,
+    /,
     *,
     repo: str,
     ref: str,
     path: str,
-    every: str | None,
+    every: int | None,
     dry_run: bool,
     force: bool,
-    timeout: str,
+    timeout: int,
     cache_dir: Path | None,
     output: str,
 ) -> int:
@@ -82,33 +83,27 @@ def reconcile(  # noqa: PLR0913 - one for each option
     The whole tree is read at the commit that REF names, validated, and applied in one request, or not at all: a missing
     ref, a broken or empty tree, and a commit that does not descend from the applied one change nothing.
     """
-    pause = None if every is None else _span(every, "--every")
-    if pause is not None and force:
+    for option, span in (("--every", every), ("--timeout", timeout)):
+        if span is not None and not SECOND <= span <= DAY:
+            raise UsageError(f"{option} is {format_duration(span)}; it may be 1s to 1d")
+    if every is not None and force:
         raise UsageError("--force goes with one round only", hint="leave --every out")
     source = parse_source(repo)
     full_names(ref)
     folder_parts(path)
     folder = folder_for(cache_dir, source, client.url)
-    order = Order(source, ref, path, folder, dry_run, force, _span(timeout, "--timeout"))
+    order = Order(source, ref, path, folder, dry_run, force, timeout / SECOND)
     with _termination():
         try:
             while True:
                 report = reconcile_once(order, Daemon(client), time.time_ns() // 1_000_000)
-                _show(report, output, indent=2 if pause is None else None)
-                if pause is None:
+                _show(report, output, indent=2 if every is None else None)
+                if every is None:
                     return report.exit_code
-                time.sleep(pause)
+                time.sleep(every / SECOND)
         except _Terminated:
             click.echo("terminated; the daemon keeps what it has", err=True)
-            return 0 if pause is not None else _TERMINATED
-
-
-def _span(text: str, option: str) -> float:
-    """Seconds of a duration between one second and a day."""
-    millis = parse_duration(text, option)
-    if not SECOND <= millis <= DAY:
-        raise UsageError(f"{option} {text} is not between 1s and 1d", hint="write a duration such as 60s or 5m")
-    return millis / SECOND
+            return _TERMINATED if every is None else 0
 
 
 @contextmanager

@@ -105,7 +105,7 @@ class Repository:
             _content(found)
             author = f"{found.author.name or ''} <{found.author.email or ''}>"
             parents = tuple(parent.hexsha for parent in found.parents)
-            return Commit(found.hexsha, _printable(author), found.committed_date * 1_000, parents)
+            return Commit(found.hexsha, _printable(author, 200), found.committed_date * 1_000, parents)
 
     def has(self, commit: str) -> bool:
         """Whether the commit is in this repository."""
@@ -353,7 +353,7 @@ def _not_a_file(item: IndexObjUnion, name: str) -> Diagnostic | None:
 
 def _content(item: Object) -> bytes:
     """The bytes of an object, which must be those that its id was made from."""
-    if item.size > MAX_TOTAL_BYTES:
+    if item.size > MAX_TOTAL_BYTES:  # asked for on its own: a stream that is opened has to be read to its end
         raise ValueError(f"object {item.hexsha} is {item.size} bytes long, more than {MAX_TOTAL_BYTES}")
     data: bytes = item.data_stream.read()
     header = f"{item.type} {len(data)}\0".encode()
@@ -369,6 +369,6 @@ def _reason(said: str) -> str:
     return _printable(told[0].removeprefix("fatal: ").removeprefix("error: ")) if told else "git does not say why"
 
 
-def _printable(text: str) -> str:
-    shown = text if len(text) <= 500 else text[:500] + "..."  # noqa: PLR2004 - a sentence, not a page
-    return shown if shown.isprintable() else ascii(shown)[1:-1]
+def _printable(text: str, longest: int = 500) -> str:
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    return shown if len(shown) <= longest else shown[:longest] + "..."

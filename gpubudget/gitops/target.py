@@ -12,6 +12,8 @@ from gpubudget.core import plain
 from gpubudget.core.budget import Tree
 from gpubudget.errors import GpuBudgetError, InvalidInputError, NotFoundError
 
+_LATEST = 10**15  # in the year 33658; a commit may claim any time
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -85,7 +87,7 @@ class Daemon:
             "tree": plain.encode(application.tree),
             "commit": application.commit,
             "author": application.author,
-            "committed_ms": application.committed,
+            "committed_ms": min(application.committed, _LATEST),
             "digest": application.digest,
             "descends_from": application.descends_from,
             "force": application.force,
