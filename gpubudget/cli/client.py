@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from gpubudget import __version__
+from gpubudget.cli.output import say
 from gpubudget.errors import (
     ConflictError,
     ForbiddenError,
@@ -68,6 +69,7 @@ class Client:
     def __init__(self, url: str, token: str | Callable[[], str]) -> None:
         self.url = _checked_url(url)
         self.patience = 0.0
+        self._told = False
         self._session = requests.Session()
         self._session.auth = _Bearer(token if callable(token) else lambda: token)
         self._session.headers["User-Agent"] = f"gpubudget/{__version__}"
@@ -122,10 +124,17 @@ class Client:
                 lost += 1
                 if not repeatable or (lost >= self.lost_answers and self._out_of_patience(started)):
                     raise
-            except UnreachableError:
+            except UnreachableError as error:
                 if self._out_of_patience(started):
                     raise
+                self._tell(error)
             time.sleep(_AGAIN_SECONDS)
+
+    def _tell(self, error: UnreachableError) -> None:
+        """Say once that the daemon is being waited for."""
+        if not self._told:
+            say(f"{error.message}; it is waited for")
+            self._told = True
 
     def _out_of_patience(self, started: float) -> bool:
         return time.monotonic() - started >= self.patience

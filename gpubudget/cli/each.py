@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from gpubudget.cli.client import Answer, Client, segment
-from gpubudget.cli.output import Column, Format, printable, rendered, say
+from gpubudget.cli.output import Column, Format, rendered, say, standing
 from gpubudget.errors import GpuBudgetError, UnreachableError
 
 
@@ -28,8 +28,7 @@ def post_each(client: Client, kind: str, names: Iterable[str], action: str, body
             code = code or error.exit_code
         else:
             done.append(found)
-            reason = f": {found['reason']}" if found.get("reason") else ""
-            say(printable(f"{name} is {found['state']}{reason}"))
+            say(standing(name, found["state"], found.get("reason")))
     return done, code
 
 

@@ -35,11 +35,9 @@ def text(found: Row) -> str:
         facts.append(f"pool   {found['pool']}")
     if found.get("rank") is not None:
         facts.append(f"rank   {found['rank']} of {found['waiting']} that wait there")
-    start = found.get("start_ms")
-    if start is not None:
-        bound = "about" if found.get("estimate") else "at the latest"
-        why = " (an estimate: it hangs on how usage goes on)" if found.get("estimate") else ""
-        facts.append(f"start  {bound} {rfc3339(start)}, {_distance(start)}{why}")
+        if found.get("start_ms") is not None:
+            why = " (an estimate: it hangs on how usage goes on)" if found.get("estimate") else ""
+            facts.append(f"start  {when(found)}, {rfc3339(found['start_ms'])}{why}")
     if found.get("path"):
         facts += [
             "",
@@ -49,9 +47,12 @@ def text(found: Row) -> str:
     return "\n".join(facts)
 
 
-def _distance(moment: int) -> str:
-    words = ago(moment)
-    return words if words.startswith("in ") else "now"
+def when(found: Row) -> str:
+    """When a waiting workload can start: a bound, or an estimate where only that can be had."""
+    distance = ago(found["start_ms"])
+    return ("about " if found.get("estimate") else "at the latest ") + (
+        distance if distance.startswith("in ") else "now"
+    )
 
 
 @click.command(epilog="\b\nExamples:\n  gpubudget explain WORKLOAD\n  gpubudget explain WORKLOAD -o json")

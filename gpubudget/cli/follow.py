@@ -79,10 +79,13 @@ def wait_for(client: Client, names: list[str], timeout_ms: int | None = None) ->
 
 def ending(ended: Answer) -> str:
     """One sentence on how a workload ended."""
-    code = ended.get("exit_code")
-    how = "" if code is None or ended["state"] == "finished" else f" with exit code {code}"
-    reason = f": {ended['reason']}" if ended.get("reason") else ""
-    return printable(f"{ended['id']} is {ended['state']}{how}{reason}")
+    state, code = ended["state"], ended.get("exit_code")
+    reason = (ended.get("reason") or "").removeprefix(state).removeprefix(": ")
+    verb = state if state in {"finished", "failed"} else f"was {state}"
+    text = (
+        f"{ended['id']} {reason}" if reason.startswith(state) else f"{ended['id']} {verb}" + (reason and f": {reason}")
+    )
+    return printable(text if not code or "exit code" in text else f"{text} (exit code {code})")
 
 
 def show_logs(client: Client, name: str, shown: Shown, host: str | None = None, wait_ms: int = 0) -> bool:

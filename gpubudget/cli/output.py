@@ -124,6 +124,13 @@ def printable(text: str) -> str:
     return "\n".join(plain(part) if part else "" for part in text.split("\n"))
 
 
+def standing(name: str, state: str, reason: str | None) -> str:
+    """One sentence on how something stands; a reason that begins with the state does not say it twice."""
+    if not reason:
+        return printable(f"{name} is {state}")
+    return printable(f"{name} is {reason}" if reason.startswith(state) else f"{name} is {state}: {reason}")
+
+
 def now_ms() -> int:
     """The time of this machine in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

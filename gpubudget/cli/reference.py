@@ -18,7 +18,7 @@ Made by `python -m gpubudget.cli.reference > docs/cli.md` from the commands them
 says the same.
 
 Data goes to stdout, everything else to stderr, so that `id=$(gpubudget submit ...)` works. Tables are for people; for
-programs there is `-o json`, `jsonl` or `yaml`, whose keys are those of the [API](api.md). There each time stands
+programs there is `-o json`, `jsonl` or `yaml`, whose keys are those of the [API](daemon.md). There each time stands
 twice: in milliseconds, as in the API, and as RFC 3339 under the same name without `_ms`.
 
 Where the daemon is: `--url` or `GPUBUDGET_URL` (`http://127.0.0.1:8470`). Who is calling: `--token-file`,

@@ -17,7 +17,8 @@ import click
 from gpubudget.cli import follow
 from gpubudget.cli.client import Answer, Client, segment
 from gpubudget.cli.connect import connected
-from gpubudget.cli.output import Format, output_option, printable, rendered, say
+from gpubudget.cli.explain import when
+from gpubudget.cli.output import Format, output_option, rendered, say, standing
 from gpubudget.cli.values import BUDGET, DURATION, POOL, Whole
 from gpubudget.cli.views import WORKLOADS
 from gpubudget.cli.workloadfile import workloads_of
@@ -130,8 +131,8 @@ def run(client: Client, /, **options: object) -> int:
     Ctrl-C cancels the workload and waits for its end; a second Ctrl-C leaves without waiting.
     """
     (workload,) = _submit(client, [_complete(_body(options))], batch=False)
-    say(_becomes(client, workload))
     try:
+        say(_becomes(client, workload))
         return follow.until_end(client, workload["id"])
     except KeyboardInterrupt:
         say(f"cancelling {workload['id']}; press Ctrl-C again to leave without waiting for its end")
@@ -170,7 +171,8 @@ def _becomes(client: Client, workload: Answer) -> str:
     """One sentence on what has become of a new workload; it is submitted, whatever this question answers."""
     name, state = workload["id"], workload["state"]
     try:
-        reason = client.get(f"/v1/workloads/{segment(name)}/explain")["reason"]
-    except (GpuBudgetError, KeyError):
-        reason = workload.get("reason") or ""
-    return printable(f"{name} is {state}: {reason}" if reason else f"{name} is {state}")
+        found = client.get(f"/v1/workloads/{segment(name)}/explain")
+    except GpuBudgetError:
+        return standing(name, state, workload["reason"])
+    start = f"; it can start {when(found)}" if found["rank"] is not None and found["start_ms"] is not None else ""
+    return standing(name, found["state"], found["reason"]) + start
