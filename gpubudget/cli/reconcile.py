@@ -13,6 +13,7 @@ import click
 
 from gpubudget.cli.client import Client
 from gpubudget.cli.connect import connected
+from gpubudget.cli.output import with_rfc3339
 from gpubudget.cli.values import DURATION
 from gpubudget.errors import UsageError
 from gpubudget.gitops.diagnostics import to_text
@@ -123,7 +124,7 @@ def _termination() -> Iterator[None]:
 def _show(report: Report, output: str, indent: int | None) -> None:
     """The report on stdout; problems and errors, which are not its data, on stderr."""
     if output == "json":
-        click.echo(json.dumps(to_json(report), indent=indent, ensure_ascii=False))
+        click.echo(json.dumps(with_rfc3339(to_json(report)), indent=indent, ensure_ascii=False))
         return
     for problem in report.problems:
         click.echo(to_text(problem, prefix(report)), err=True)

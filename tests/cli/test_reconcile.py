@@ -189,21 +189,21 @@ def test_every_goes_on_and_ends_cleanly(repo: GitRepo) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["status"] == "unchanged"
         repo.commit({"budgets/budget.yaml": "broken: [\n"})
-        rounds = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert any(found["status"] == "failed" and found["problems"] for found in rounds)
+        assert until(lambda: _round(process, "failed"), "a round with the broken commit")["problems"]
         last = repo.commit(budgets(language="70%"))
-        applied = until(lambda: _applied(process, last), "the last commit's round")
-        assert applied["previous"] == first
+        applied = until(lambda: _round(process, "applied"), "a round with the last commit")
+        assert (applied["commit"], applied["previous"]) == (last, first)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
         assert process.stderr is not None
         assert "terminated; the daemon keeps what it has" in process.stderr.read()
 
 
-def _applied(process: subprocess.Popen[str], commit: str) -> dict[str, str]:
+def _round(process: subprocess.Popen[str], status: str) -> dict[str, str]:
+    """The report of the next round if it ended so."""
     assert process.stdout is not None
     found: dict[str, str] = json.loads(process.stdout.readline())
-    return found if (found["status"], found["commit"]) == ("applied", commit) else {}
+    return found if found["status"] == status else {}
 
 
 # ends and locks
@@ -294,7 +294,7 @@ def test_json_is_the_whole_report(server: BudgetsServer, repo: GitRepo, cli: Cli
     commit = repo.commit(budgets(language="50%"))
     report = json.loads(cli("reconcile", "--repo", str(repo.path), "-o", "json").out)
     assert (report["status"], report["commit"], report["counts"]["added"]) == ("applied", commit, 2)
-    assert server.commit == commit
+    assert (server.commit, report["committed"]) == (commit, "2026-10-01T12:00:00.000Z")
     done = cli("reconcile", "--repo", str(repo.path), "--ref", "nope", "-o", "json")
     report = json.loads(done.out)
     assert (done.code, done.err, report["status"]) == (1, "", "failed")

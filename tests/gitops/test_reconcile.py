@@ -175,7 +175,7 @@ def test_an_older_commit_is_refused(repo: GitRepo, server: BudgetsServer, run: R
 def test_a_rewritten_history_is_refused_and_force_names_what_it_forces(
     repo: GitRepo, server: BudgetsServer, run: Run
 ) -> None:
-    """A commit beside the applied one goes in with --force only, and the report says what was forced."""
+    """A commit beside the applied one needs --force, as the refusal says; the report names it (argo-cd#10987)."""
     base = repo.commit(TREE)
     old = repo.commit(with_shares(language="10%"))
     run()
@@ -260,7 +260,7 @@ def test_the_first_tree_may_have_a_root_only(repo: GitRepo, run: Run) -> None:
 def test_a_broken_tree_applies_nothing_and_shows_every_problem(
     repo: GitRepo, server: BudgetsServer, run: Run, change: dict[str, str | None], rule: str
 ) -> None:
-    """The daemon keeps its last good tree, and is not even asked (volcano#4818)."""
+    """All is validated first: the daemon keeps its last good tree, and is not asked (volcano#4818, octodns#618)."""
     good = repo.commit(TREE)
     run()
     server.requests.clear()
