@@ -98,7 +98,7 @@ class Auditor:
     # What each kind of line means
 
     def _take_budgets_applied(self, line: Line) -> None:
-        for fault in self._ledger.apply(line.data["budgets"], line.data["policy"]["lookback_ms"]):
+        for fault in self._ledger.apply(line.data["budgets"], line.data["policy"]["lookback_ms"], line.at):
             self._find("budgets", fault)
         for workload in self._workloads.values():
             workload.budget = self._ledger.follow(workload.budget) if workload.budget else None

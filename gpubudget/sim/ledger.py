@@ -82,12 +82,14 @@ class Ledger:
         self._lookback = 0
         self._edge = -(1 << 63)
 
-    def apply(self, budgets: list[dict[str, Any]], lookback: int) -> list[str]:
+    def apply(self, budgets: list[dict[str, Any]], lookback: int, now: int) -> list[str]:
         """Put a tree in force: renamed budgets keep their usage, removed ones leave it to their parent's reserve.
 
         Returns what is wrong with the tree, in sentences.
         """
         old = self._shares
+        if self._lookback:
+            self._edge = max(self._edge, now - self._lookback)
         self._lookback = lookback
         self._shares = {row["path"]: (_share(row["share"]), _shares(row.get("shares"))) for row in budgets}
         self._children = {path: [] for path in self._shares}

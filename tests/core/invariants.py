@@ -23,6 +23,7 @@ from gpubudget.core.decisions import (
 from gpubudget.core.events import Cancelled, Event, Exited, HostLost, HostReported, Outcome, RequeueRequested
 from gpubudget.core.host import TRANSITIONS, HostState
 from gpubudget.core.scheduler import Scheduler
+from gpubudget.core.views import ReservationView
 from gpubudget.core.workload import ENDED, StopReason, WorkloadSpec, WorkloadState
 from tests.core.oracles import WAITING, Job, Machine, Record, Run, cost
 
@@ -101,6 +102,9 @@ def _reserve(record: Record, reserve: Reserve, now: int) -> None:
     assert reserve.start >= now
     assert reserve.pool in job.spec.pools
     assert all(record.machines[host].pool == reserve.pool for host in reserve.hosts)
+    record.reserved.setdefault(
+        reserve.pool, ReservationView(reserve.pool, reserve.workload, reserve.start, reserve.hosts, reserve.estimate)
+    )
 
 
 def _start(record: Record, start: Start, now: int) -> None:
