@@ -74,8 +74,9 @@ def _regrow(state: State, pool: Pool, tree: Tree, renames: dict[str, str]) -> No
     """Build the pool's nodes anew, and carry over what each was charged and what it runs."""
     now, lookback = state.now, state.policy.lookback
     moves: dict[int, Node] = {}
+    pool.budgets.ledger.set_lookback(lookback, now, pool.budgets.leaves.values())
+    pool.fillers.ledger.set_lookback(lookback, now, [*pool.fillers.leaves.values(), pool.stray])
     pool.budgets = _successor(pool.budgets, state, grow(tree.root, pool.name, now), renames, moves)
-    pool.fillers.ledger.set_lookback(lookback, now, [pool.stray])
     pool.fillers = _successor(pool.fillers, state, grow(tree.root, pool.name, now), renames, moves)
     pool.lane.ledger.set_lookback(lookback, now, pool.lane.people.values())
     for host in pool.hosts.values():
@@ -85,7 +86,6 @@ def _regrow(state: State, pool: Pool, tree: Tree, renames: dict[str, str]) -> No
 
 def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], moves: dict[int, Node]) -> Ranking:
     """A ranking over new nodes in which every charge of the old ones stands where it belongs now."""
-    old.ledger.set_lookback(state.policy.lookback, state.now, old.leaves.values())
     new = Ranking(root, old.ledger)
     for path, leaf in old.leaves.items():
         target = moves[id(leaf)] = new.leaves[destination(path, renames, state.paths)]

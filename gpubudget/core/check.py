@@ -68,15 +68,30 @@ def _check_host(pool: Pool, host: Host) -> None:
     names = ("unallocated", "ordinary", "lane", "stopping", "stopping_ordinary", "ripe", "held")
     _demand(told == tuple(counts[name] for name in names), f"host {host.name} counts {told}, not {dict(counts)}")
     _demand(host.owed == counts["owed"] <= host.stopping, f"host {host.name} owes what is not leaving")
+    _check_promises(host)
     usable = host.state is HostState.READY and pool.spec is not None
     _demand(tuple(host.rooms) == host.measure(usable=usable), f"host {host.name} stands in the wrong bucket")
     for tier in TIERS:
-        _demand(
-            bool(pool.index.levels[tier][host.rooms[tier]] >> host.index & 1), f"host {host.name} is not in its bucket"
-        )
+        room = host.rooms[tier]
+        placed = not room or bool(pool.index.levels[tier][room] >> host.index & 1)
+        _demand(placed, f"host {host.name} is not in its bucket")
     _demand(
         host.state is not HostState.DRAINING or bool(host.attempts), f"host {host.name} is empty and still draining"
     )
+
+
+def _check_promises(host: Host) -> None:
+    """Each claim gets what it lacks from attempts that are leaving, and none promises more than it has."""
+    given: Counter[int] = Counter()
+    for claim in host.claims.values():
+        promises = {serial: gpus for (name, serial), gpus in claim.promised.items() if name == host.name}
+        given.update(promises)
+        lacks = claim.each - claim.masks[claim.hosts.index(host)].bit_count()
+        _demand(sum(promises.values()) == lacks, f"a claim on {host.name} lacks GPUs")
+    for serial, gpus in given.items():
+        source = host.attempts.get(serial)
+        leaves = source is not None and source.stopping is not None and gpus <= source.each
+        _demand(leaves, f"a claim on {host.name} waits for what does not leave")
 
 
 def _check_meters(state: State, pool: Pool) -> None:

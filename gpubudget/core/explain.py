@@ -175,7 +175,7 @@ def ranking(pool: Pool, now: int) -> list[Workload]:
     found: list[Workload] = []
     for root in (pool.budgets.root, pool.fillers.root, pool.stray):
         if root.mask:
-            for leaf, _ in in_rank_order(root, now, root.mask, 0):
+            for leaf, _ in in_rank_order(root, now, root.mask):
                 entries = sorted(entry for queue in leaf.queues.values() for entry in queue.entries)
                 found += [workload for _, workload in entries]
     return found
@@ -207,7 +207,8 @@ def explain(state: State, workload: Workload, now: int) -> Explanation:
 def _why_running(attempt: Attempt, now: int) -> str:
     where = ", ".join(host.name for host in attempt.hosts)
     if attempt.started is None:
-        return f"its GPUs on {where} are kept for it; {attempt.owed} of {attempt.gpus} are still being freed"
+        missing = sum(attempt.promised.values())
+        return f"its GPUs on {where} are kept for it; {missing} of {attempt.gpus} are still being freed"
     if attempt.stopping is not None:
         whom = f" for {attempt.beneficiary}" if attempt.beneficiary else ""
         return f"it was told to stop ({attempt.stopping}{whom}); its processes on {where} have not ended yet"

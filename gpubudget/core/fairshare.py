@@ -9,12 +9,12 @@ sibling, so the same split gives the same order at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from fractions import Fraction
 from math import lcm  # noqa: TID251 - whole numbers only
 
 from gpubudget.core.budget import ROOT, Budget, reserve
-from gpubudget.core.records import Attempt, Node
+from gpubudget.core.records import Node
 from gpubudget.core.usage import Ledger
 
 LAST = 1 << 400
@@ -71,61 +71,58 @@ def outranks(one: Node, other: Node, now: int) -> bool:
     return a.usage(now) * a.fold + a.order < b.usage(now) * b.fold + b.order
 
 
-def in_rank_order(node: Node, now: int, easy: int, hard: int, *, may: bool = False) -> Iterator[tuple[Node, bool]]:
+def in_rank_order(
+    node: Node, now: int, easy: int, hard: int = 0, contested: Container[Node] = (), *, may: bool = False
+) -> Iterator[tuple[Node, bool]]:
     """The leaves below ``node`` that could start something, best-ranked first, each with whether it may preempt.
 
     ``easy`` are the shapes that fit without stopping allocated work: every leaf where one waits is given. ``hard`` are
-    those that could fit only if allocated work past its minimum is stopped: a leaf where only such shapes wait is
-    given if, at some level, a sibling ranked below it has attempts past their minimum. ``may`` says that one is known
-    already, higher up.
+    those that could fit only if allocated work is stopped: a leaf where only such shapes wait is given if, at some
+    level, a sibling ranked below it is ``contested``: one whose attempts past their minimum might be stopped. ``may``
+    says that one is known already, higher up.
     """
     if not node.children:
         yield node, may
         return
+    wanted = easy | hard
     worst = -1
     ranked: list[tuple[int, Node]] = []
     for child in node.children:
-        if child.ripe or child.mask & easy or child.mask & hard:
+        held = hard and child in contested
+        if held or child.mask & wanted:
             usage = (child.at0 + child.slope * now) * child.fold
-            if child.ripe and usage + child.base > worst:
+            if held and usage + child.base > worst:
                 worst = usage + child.base
-            if child.mask:
+            if child.mask & wanted:
                 ranked.append((usage + child.order, child))
     ranked.sort(key=_first)
     for rank, child in ranked:
         below = may or (child.fold > 0 and rank - child.order < worst)
-        if child.mask & easy or (child.mask & hard and (below or child.ripe)):
-            yield from in_rank_order(child, now, easy, hard, may=below)
+        if below or child.mask & easy or child in contested:
+            yield from in_rank_order(child, now, easy, hard, contested, may=below)
 
 
 def _first(pair: tuple[int, Node]) -> int:
     return pair[0]
 
 
-def legal_victims(leaf: Node, commitment: int, now: int) -> list[Attempt]:
-    """The allocated attempts past their minimum that work of ``leaf`` may have stopped.
+def legal_siblings(leaf: Node, commitment: int, now: int) -> set[Node]:
+    """The budgets whose attempts past their minimum may be stopped for work of ``leaf``; those below them included.
 
-    Their budget must still rank below that of ``leaf``, where their paths part, after ``commitment`` (GPU-milliseconds)
-    is charged to the latter; equal is not below. A budget without a share preempts nobody.
+    Such a budget must still rank below, where the paths part, after ``commitment`` (GPU-milliseconds) is charged to
+    ``leaf``; equal is not below. A budget without a share preempts nobody.
     """
+    found: set[Node] = set()
     if leaf.starved:
-        return []
-    found: list[Attempt] = []
+        return found
     for node in leaf.up[:-1]:
         mine = (node.at0 + node.slope * now + commitment) * node.fold
-        siblings = node.parent.children if node.parent else []
-        for sibling in siblings:
-            if sibling.ripe and sibling is not node and mine < sibling.usage(now) * sibling.fold + sibling.base:
-                _collect(sibling, found)
+        for sibling in node.parent.children if node.parent else ():
+            if sibling.ripe and sibling is not node:
+                theirs = (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base
+                if mine < theirs:
+                    found.add(sibling)
     return found
-
-
-def _collect(node: Node, found: list[Attempt]) -> None:
-    if not node.children:
-        found.extend(node.ripe_attempts.values())
-    for child in node.children:
-        if child.ripe:
-            _collect(child, found)
 
 
 def legal_from(leaf: Node, commitment: int, victim: Node, earliest: int) -> int | None:

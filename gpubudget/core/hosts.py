@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpubudget.core.decisions import Hold
 from gpubudget.core.events import (
     Cordoned,
     DrainRequested,
@@ -191,6 +192,8 @@ def _drop_claims(state: State, host: Host, reason: str) -> None:
         unclaim(state, claim, reason)
         claim.workload.become(WorkloadState.PENDING)
         wait(state, claim.workload)
+        if claim.workload.held:
+            state.decisions.append(Hold(claim.workload.spec.id, claim.workload.held, state.cause))
     pool = state.pools[host.pool]
     if pool.reservation is not None and host in pool.reservation.hosts:
         pool.reservation = None

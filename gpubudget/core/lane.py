@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from gpubudget.core.budget import DebugLane
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import Shape
 from gpubudget.core.records import Attempt, Host, Workload
 from gpubudget.core.usage import Ledger
+from gpubudget.core.workload import WorkloadSpec
 
 
 class Person:
@@ -47,9 +47,9 @@ class Lane:
         """GPUs the lane is to have."""
         return self.spec.gpus if self.spec else 0
 
-    def admits(self, workload: Workload, shape: Shape) -> bool:
-        """Whether a workload may run in the lane at all."""
-        spec, asked = self.spec, workload.spec
+    def admits(self, asked: WorkloadSpec) -> bool:
+        """Whether a workload may run in the lane at all: allocated, short, small, and on one host."""
+        spec = self.spec
         return (
             spec is not None
             and asked.debug
@@ -57,7 +57,7 @@ class Lane:
             and asked.max_runtime is not None
             and asked.max_runtime <= spec.max_runtime
             and asked.gpus <= spec.max_gpus
-            and shape.hosts == 1
+            and asked.hosts in {None, 1}
         )
 
     def person(self, name: str) -> Person:

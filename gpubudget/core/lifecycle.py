@@ -8,7 +8,7 @@ from gpubudget.core.decisions import Claim, Requeue, Start, Stop, Stopped, Uncla
 from gpubudget.core.events import Outcome
 from gpubudget.core.host import HostState
 from gpubudget.core.hoststate import change_state
-from gpubudget.core.placement import indices, lowest
+from gpubudget.core.placement import ROOM, indices, lowest
 from gpubudget.core.pool import Pool, ripen, unripen
 from gpubudget.core.records import Attempt, Host, Node, Workload
 from gpubudget.core.state import State, unwait, wait
@@ -41,22 +41,38 @@ def launch(
     for victim in victims:
         stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
     for place, host in enumerate(hosts):
+        free = host.free.bit_count() if lane or not attempt.allocated else host.measure(usable=True)[ROOM]
+        promised = _promise(host, attempt, attempt.each - min(free, attempt.each), victims)
+        attempt.masks[place] = lowest(host.free, attempt.each - promised)
+        host.free ^= attempt.masks[place]
         _count(host, attempt, attempt.each)
-        taken = lowest(host.free, min(attempt.each, host.free.bit_count()))
-        host.free ^= taken
-        attempt.masks[place] = taken
-        owed = attempt.each - taken.bit_count()
-        if owed:
-            host.owed += owed
-            attempt.owed += owed
         host.claims[attempt.serial] = attempt
         pool.refresh(host)
-    if attempt.owed:
+    if attempt.promised:
         workload.become(WorkloadState.STARTING)
         names = tuple(host.name for host in hosts)
         state.decisions.append(Claim(workload.spec.id, pool.name, names, attempt.preempted, state.cause))
     else:
         begin(state, pool, attempt)
+
+
+def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) -> int:
+    """Promise a claim ``wanted`` GPUs of those that are stopping on ``host``, its victims last; how many it got.
+
+    It starts on these very GPUs: what others free meanwhile does not count, or a victim would be stopped for nothing.
+    """
+    if not wanted:
+        return 0
+    leaving = [attempt for attempt in host.attempts.values() if attempt.stopping is not None]
+    missing = wanted
+    for attempt in sorted(leaving, key=lambda attempt: attempt in victims):
+        key = (host.name, attempt.serial)
+        given = min(missing, attempt.each - sum(other.promised.get(key, 0) for other in host.claims.values()))
+        if given:
+            claim.promised[key] = given
+            host.owed += given
+            missing -= given
+    return wanted - missing
 
 
 def begin(state: State, pool: Pool, attempt: Attempt) -> None:
@@ -144,7 +160,7 @@ def unclaim(state: State, attempt: Attempt, reason: str) -> None:
         _count(host, attempt, -attempt.each)
         host.owed -= attempt.each - mask.bit_count()
         del host.claims[attempt.serial]
-        _give(state, pool, host, mask)
+        _free(pool, host, mask)
     state.decisions.append(Unclaim(workload.spec.id, reason, state.cause))
 
 
@@ -179,7 +195,7 @@ def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
     state.decisions.append(Stopped(workload.spec.id, attempt.number, public, beneficiary, state.cause))
     _follow_up(state, attempt, reason)
     for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
-        _give(state, pool, host, mask)
+        _give(state, pool, host, attempt.serial, mask)
         if host.state is HostState.DRAINING and not host.attempts:
             host_empty(state, host)
 
@@ -222,8 +238,6 @@ def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
     if again:
         workload.become(WorkloadState.PENDING)
         wait(state, workload)
-        for name in workload.shapes:
-            state.pools[name].due = True
         state.decisions.append(Requeue(spec.id, reason.value, workload.held, state.cause))
     else:
         workload.become(_ENDS[reason])
@@ -269,25 +283,27 @@ def _unused(pool: Pool, host: Host) -> Meter:
     return pool.idle if host.state is HostState.READY else pool.unavailable
 
 
-def _give(state: State, pool: Pool, host: Host, mask: int) -> None:
-    """GPUs of ``host`` are nobody's now: first to those that wait for them, in their order, else free."""
+def _give(state: State, pool: Pool, host: Host, serial: int, mask: int) -> None:
+    """An attempt has let go of GPUs of ``host``: to those they were promised to, and the others are free."""
     ready = []
     for claim in host.claims.values():
-        place = claim.hosts.index(host)
-        lacks = claim.each - claim.masks[place].bit_count()
-        if lacks and mask:
-            taken = lowest(mask, min(lacks, mask.bit_count()))
+        given = claim.promised.pop((host.name, serial), 0)
+        if given:
+            taken = lowest(mask, given)
             mask ^= taken
-            claim.masks[place] |= taken
-            claim.owed -= taken.bit_count()
-            host.owed -= taken.bit_count()
-            if not claim.owed:
+            claim.masks[claim.hosts.index(host)] |= taken
+            host.owed -= given
+            if not claim.promised:
                 ready.append(claim)
+    _free(pool, host, mask)
+    for claim in ready:
+        begin(state, pool, claim)
+
+
+def _free(pool: Pool, host: Host, mask: int) -> None:
     host.free |= mask
     pool.refresh(host)
     pool.grown |= 1 << host.index
-    for claim in ready:
-        begin(state, pool, claim)
 
 
 def protection_ended(state: State, attempt: Attempt) -> None:

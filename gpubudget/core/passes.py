@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from gpubudget.core import reclaim
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import in_rank_order, legal_victims
+from gpubudget.core.fairshare import in_rank_order, legal_siblings
 from gpubudget.core.lifecycle import launch
-from gpubudget.core.placement import FREE, RIPE, ROOM, UNALLOCATED, Shape
+from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.reservation import Forecast, blocked_hosts, forecast
@@ -32,13 +32,29 @@ class Place(NamedTuple):
 
 
 def run(state: State) -> None:
-    """Make the passes that are needed now, in every pool."""
-    interval = state.policy.rebalance_interval
+    """Make the passes that are needed now, in every pool, until nothing more follows."""
+    while _run_pools(state) or _run_fresh(state):
+        pass
+
+
+def _run_pools(state: State) -> bool:
+    interval, ran = state.policy.rebalance_interval, False
     for pool in state.pools.values():
-        if pool.due or (state.now - pool.last_pass >= interval and something_waits(pool)):
-            full_pass(state, pool)
-        elif pool.grown:
-            quick_pass(state, pool)
+        full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
+        if full or pool.grown:
+            ran = True
+            one_pass(state, pool, full=full)
+    return ran
+
+
+def _run_fresh(state: State) -> bool:
+    if not state.fresh:
+        return False
+    fresh, state.fresh = state.fresh, []
+    for workload in fresh:
+        if workload.attempt is None and state.workloads.get(workload.spec.id) is workload:
+            _try_alone(state, workload)
+    return True
 
 
 def something_waits(pool: Pool) -> bool:
@@ -46,50 +62,38 @@ def something_waits(pool: Pool) -> bool:
     return pool.budgets.root.mask != 0
 
 
-def full_pass(state: State, pool: Pool) -> None:
-    """Look at everything that waits in ``pool``."""
-    pool.due = False
-    pool.last_pass = state.now
+def one_pass(state: State, pool: Pool, *, full: bool) -> None:
+    """Look at everything that waits in ``pool``, or only at what could use the hosts that can give more than before."""
+    hosts = EVERY if full else pool.grown
+    pool.grown = 0
+    if full:
+        pool.due = False
+        pool.last_pass = state.now
     if pool.spec is None:
         return
     pool.passing = True
     _lane(state, pool)
-    _first(state, pool)
-    while _start_one(state, pool):
+    if full:
+        _first(state, pool)
+    while _start_one(state, pool, hosts):
+        if full:
+            _first(state, pool)
+    if pool.reservation is None and not full:
         _first(state, pool)
     _unallocated(state, pool)
     pool.passing = False
-    pool.grown = 0
 
 
-def quick_pass(state: State, pool: Pool) -> None:
-    """Look at what could use hosts that can give more than before."""
-    if pool.spec is None:
-        pool.grown = 0
-        return
-    pool.passing = True
-    _lane(state, pool)
-    while _start_one(state, pool):
-        pass
-    if pool.reservation is None:
-        _first(state, pool)
-    _unallocated(state, pool)
-    pool.passing = False
-    pool.grown = 0
-
-
-def submitted(state: State, workload: Workload) -> None:
-    """Try a workload that has just come, in its pools in order of preference."""
+def _try_alone(state: State, workload: Workload) -> None:
+    """Try a workload that has just begun to wait, in its pools in order of preference."""
     for name, shape in list(workload.shapes.items()):
         pool = state.pools[name]
-        if pool.due or pool.grown:
-            continue  # its pass is to come
-        if pool.lane.admits(workload, shape):
+        if pool.lane.admits(workload.spec):
             _lane(state, pool)
             if workload.attempt is not None:
                 return
         leaf = state.leaf_of(workload, pool)
-        if leaf is not None and _try(state, pool, workload, leaf, shape, timid=False, may=True):
+        if leaf is not None and _try(state, pool, workload, leaf, shape):
             return
     for name in workload.shapes:
         pool = state.pools[name]
@@ -129,39 +133,37 @@ def _lane(state: State, pool: Pool) -> None:
 # Allocated work
 
 
-def _start_one(state: State, pool: Pool) -> bool:
-    """Start the best-ranked allocated workload that can start; whether there was one."""
+def _start_one(state: State, pool: Pool, hosts: int) -> bool:
+    """Start the best-ranked allocated workload that can start with the help of ``hosts``; whether there was one."""
     root = pool.budgets.root
-    easy = pool.fitting(ROOM, root.mask) | pool.fitting(UNALLOCATED, root.mask, timid=False)
-    hard = pool.fitting(RIPE, root.mask & ~easy, timid=False) if root.ripe else 0
+    if not root.mask:
+        return False
+    easy = pool.fitting(ROOM, root.mask, hosts) | pool.fitting(UNALLOCATED, root.mask, hosts, timid=False)
+    hard = pool.fitting(RIPE, root.mask & ~easy, hosts, timid=False) if root.ripe else 0
     if not easy | hard:
         return False
-    for leaf, may in in_rank_order(root, state.now, easy, hard):
-        if _start_in(state, pool, leaf, easy, hard, may=may):
+    contested = pool.contested(hard, hosts) if hard else ()
+    for leaf, may in in_rank_order(root, state.now, easy, hard, contested):
+        if _start_in(state, pool, leaf, easy | hard if may else easy, hosts):
             return True
     return False
 
 
-def _start_in(state: State, pool: Pool, leaf: Node, easy: int, hard: int, *, may: bool) -> bool:
-    """Start the first workload of one budget that can start."""
-    heads = sorted(
-        (queue.entries[0][0], number) for number, queue in leaf.queues.items() if (easy | hard) >> number & 1
-    )
+def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int) -> bool:
+    """Start the first workload of one budget that can start, of those whose shape is in ``mask``."""
+    heads = sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items() if mask >> number & 1)
     best: tuple[Workload, Place] | None = None
     for rank, number in heads:
         if best is not None and best[0].rank < rank:
             break
-        if not may and not easy >> number & 1:
-            continue
-        found = _first_startable(state, pool, leaf, number, may=may)
+        found = _first_startable(state, pool, leaf, number, hosts)
         if found is not None and (best is None or found[0].rank < best[0].rank):
             best = found
     if best is None:
         return False
     workload, place = best
-    if _prefers_another(state, pool, workload):
-        return True
-    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    if not _prefers_another(state, pool, workload):
+        launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
     return True
 
 
@@ -172,12 +174,12 @@ def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
             return False
         other = state.pools[name]
         if not other.passing and (other.due or other.grown):
-            full_pass(state, other)
+            one_pass(state, other, full=other.due)
             return True
     return False
 
 
-def _first_startable(state: State, pool: Pool, leaf: Node, number: int, *, may: bool) -> tuple[Workload, Place] | None:
+def _first_startable(state: State, pool: Pool, leaf: Node, number: int, hosts: int) -> tuple[Workload, Place] | None:
     """The first workload of one budget and shape that can start.
 
     What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
@@ -185,9 +187,11 @@ def _first_startable(state: State, pool: Pool, leaf: Node, number: int, *, may: 
     """
     shape, timid = pool.kinds[number]
     queue = leaf.queues[number]
+    if shape.hosts > 1:
+        hosts = EVERY
 
     def place(workload: Workload) -> Place | None:
-        return find_place(state, pool, workload, leaf, shape, timid=timid, may=may)
+        return find_place(state, pool, workload, leaf, shape, hosts, timid=timid)
 
     head = queue.entries[0][1]
     if found := place(head):
@@ -215,12 +219,13 @@ def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Plac
     return runtimes[low]
 
 
-def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, *, timid: bool, may: bool) -> bool:
+def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape) -> bool:
     """Start one workload if it can start."""
     if workload.spec.allocated:
-        place = find_place(state, pool, workload, leaf, shape, timid=timid, may=may)
+        timid = workload.preempt_after > state.now
+        place = find_place(state, pool, workload, leaf, shape, EVERY, timid=timid)
     else:
-        free = pool.index.best(FREE, shape, 0)
+        free = pool.index.best(FREE, shape, EVERY)
         place = None if free is None else Place(_hosts(pool, free), [])
     if place is None:
         return False
@@ -229,28 +234,31 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape,
 
 
 def find_place(
-    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, *, timid: bool, may: bool
+    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, hosts: int, *, timid: bool
 ) -> Place | None:
     """Where an allocated workload can start now, and whom that stops; None if it cannot.
 
-    ``timid`` workloads stop nobody; only with ``may`` is allocated work looked at.
+    Only ``hosts`` are looked at. ``timid`` workloads stop nobody.
     """
     now, index = state.now, pool.index
     kept = pool.reservation
-    guarded = 0 if kept is None or kept.workload is workload else kept.bits
-    free = index.best(ROOM, shape, guarded)
-    blocked = guarded
-    if free is None and guarded and kept is not None:
-        blocked = blocked_hosts(pool, kept, workload, leaf, now)
-        free = index.best(ROOM, shape, blocked) if blocked != guarded else None
+    if kept is not None and kept.workload is not workload and kept.bits & hosts:
+        free = index.best(ROOM, shape, hosts & ~kept.bits)
+        if free is not None:
+            return Place(_hosts(pool, free), [])
+        tier = ROOM if timid else RIPE
+        if (index.having(tier, shape.each) & hosts).bit_count() < shape.hosts:
+            return None
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, now)
+    free = index.best(ROOM, shape, hosts)
     if free is not None:
         return Place(_hosts(pool, free), [])
     if timid or leaf.starved:
         return None
-    found = reclaim.unallocated(pool, shape, blocked, now)
-    if found is None and may and index.fits(RIPE, shape):
-        commitment = shape.hosts * shape.each * workload.spec.min_runtime
-        found = reclaim.ripe(pool, shape, legal_victims(leaf, commitment, now), blocked, now)
+    found = reclaim.unallocated(pool, shape, hosts, now)
+    if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
+        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now)
+        found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
     return None if found is None else Place(found.hosts, found.victims)
 
 
@@ -268,7 +276,7 @@ def _first(state: State, pool: Pool) -> None:
         pool.reservation = None
         return
     tries = 0
-    for leaf, _ in in_rank_order(root, now, root.mask, 0):
+    for leaf, _ in in_rank_order(root, now, root.mask):
         for _, number in sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items()):
             shape, timid = pool.kinds[number]
             workload = leaf.queues[number].entries[0][1]
@@ -280,19 +288,19 @@ def _first(state: State, pool: Pool) -> None:
                 continue
             found = forecast(pool, workload, leaf, shape, now)
             if found is not None:
-                _reserve(state, pool, workload, found)
+                _reserve(state, pool, workload, leaf, found)
                 return
         if tries >= _TRIES:
             break
     pool.reservation = None
 
 
-def _reserve(state: State, pool: Pool, workload: Workload, found: Forecast) -> None:
+def _reserve(state: State, pool: Pool, workload: Workload, leaf: Node, found: Forecast) -> None:
     """Keep the hosts of a forecast; one that says "now" needs no keeping."""
     if found.start <= state.now:
         pool.reservation = None
         return
-    pool.reservation = Reservation(workload, found.hosts, found.start, estimate=found.estimate)
+    pool.reservation = Reservation(workload, leaf, found.hosts, found.start, estimate=found.estimate)
     names = tuple(host.name for host in found.hosts)
     state.decisions.append(Reserve(workload.spec.id, pool.name, found.start, names, found.estimate, state.cause))
 
@@ -304,7 +312,7 @@ def _unallocated(state: State, pool: Pool) -> None:
     """Fill what is free: in rank order, those that name no budget last."""
     while True:
         for root in (pool.fillers.root, pool.stray):
-            fits = pool.fitting(FREE, root.mask)
+            fits = pool.fitting(FREE, root.mask, EVERY)
             if fits and _fill(state, pool, root, fits):
                 break
         else:
@@ -312,11 +320,11 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
-    for leaf, _ in in_rank_order(root, state.now, fits, 0):
+    for leaf, _ in in_rank_order(root, state.now, fits):
         heads = [(queue.entries[0], number) for number, queue in leaf.queues.items() if fits >> number & 1]
         (_, workload), number = min(heads)
         if _prefers_another(state, pool, workload):
             return True
         shape = pool.kinds[number][0]
-        return _try(state, pool, workload, leaf, shape, timid=True, may=False)
+        return _try(state, pool, workload, leaf, shape)
     return False

@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 from gpubudget.errors import RefusedError
 
 FREE, ROOM, UNALLOCATED, RIPE = range(4)
+EVERY = -1
+"""The bits of all hosts."""
 TIERS = (FREE, ROOM, UNALLOCATED, RIPE)
 
 
@@ -81,6 +83,14 @@ class HostIndex:
             found |= level
         return found
 
+    def reach(self, tier: int, hosts: int) -> int:
+        """The most GPUs that one of the hosts with these bits could give."""
+        levels = self.levels[tier]
+        for room in range(self.top, 0, -1):
+            if levels[room] & hosts:
+                return room
+        return 0
+
     def fits(self, tier: int, shape: Shape) -> bool:
         """Whether there is room for a gang."""
         levels = self.levels[tier]
@@ -92,16 +102,16 @@ class HostIndex:
                     return True
         return False
 
-    def best(self, tier: int, shape: Shape, blocked: int) -> list[int] | None:
+    def best(self, tier: int, shape: Shape, hosts: int) -> list[int] | None:
         """The indices of the hosts that fit a gang best: the smallest holes first, then the order of hosts.
 
-        Hosts whose bit is in ``blocked`` are passed over. None where the gang does not fit.
+        Only hosts whose bit is in ``hosts`` are taken. None where the gang does not fit.
         """
         levels = self.levels[tier]
         wanted, each = shape
         found: list[int] = []
         for room in range(each, self.top + 1):
-            bits = levels[room] & ~blocked
+            bits = levels[room] & hosts
             while bits:
                 lowest = bits & -bits
                 found.append(lowest.bit_length() - 1)

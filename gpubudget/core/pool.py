@@ -10,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import HostIndex, Shape, split
+from gpubudget.core.placement import RIPE, HostIndex, Shape, indices, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -24,9 +24,10 @@ class Pool:
 
     ``answers`` remembers which gangs it could ever hold. ``kinds`` numbers the shapes seen so far; a shape whose
     workload must not preempt for now has a number of its own. ``stray`` is the budget of unallocated workloads that
-    name none. ``due`` asks for a full pass, ``grown`` has the bits of hosts that can give more than at the last pass.
-    The meters are GPU-milliseconds since the pool was first seen: ``allocated`` and ``unallocated`` those held by
-    attempts, ``idle`` and ``unavailable`` those held by none, on ready hosts and on others.
+    name none. ``changes`` counts the changes of hosts; ``due`` asks for a full pass, ``grown`` has the bits of hosts
+    that can give more than at the last pass. The meters are GPU-milliseconds since the pool was first seen:
+    ``allocated`` and ``unallocated`` those held by attempts, ``idle`` and ``unavailable`` those held by none, on ready
+    hosts and on others.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Pool:
         "answers",
         "budgets",
         "capacity",
+        "changes",
         "due",
         "fillers",
         "grown",
@@ -59,7 +61,7 @@ class Pool:
         self.spec: PoolSpec | None = None
         self.hosts: dict[str, Host] = {}
         self.order: list[Host | None] = []
-        self.answers: dict[tuple[int, int | None], Shape | str] = {}
+        self.answers: dict[tuple[int, int | None, int], Shape | str] = {}
         self.index = HostIndex(1)
         self.budgets = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
         self.fillers = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
@@ -68,6 +70,7 @@ class Pool:
         self.kinds: list[tuple[Shape, bool]] = []
         self.numbers: dict[tuple[Shape, bool], int] = {}
         self.reservation: Reservation | None = None
+        self.changes = 0
         self.capacity = Meter()
         self.allocated = Meter()
         self.unallocated = Meter()
@@ -91,6 +94,7 @@ class Pool:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""
         usable = host.state is HostState.READY and self.spec is not None
         self.index.move(host, host.measure(usable=usable))
+        self.changes += 1
 
     def add_host(self, name: str, gpus: int) -> Host:
         """A new host of ``gpus`` GPUs, not yet in any state of use."""
@@ -113,10 +117,10 @@ class Pool:
         self.answers.clear()
         del self.hosts[host.name]
 
-    def shape_of(self, gpus: int, hosts: int | None) -> Shape | str:
+    def shape_of(self, gpus: int, hosts: int | None, lane: int) -> Shape | str:
         """The gang that these GPUs make, or why the pool could never hold it, in whatever state its hosts are.
 
-        The hosts that the site says it has count, also before they have reported.
+        The hosts that the site says it has count, also before they have reported; ``lane`` GPUs are kept from it.
         """
         if self.spec is None:
             return f"there is no pool {self.name!r}"
@@ -124,13 +128,13 @@ class Pool:
             shape = split(gpus, hosts, self.spec.gpus_per_host)
         except RefusedError as error:
             return f"{error} in pool {self.name}"
-        full, rest = divmod(self.lane.gpus, self.spec.gpus_per_host)
+        full, rest = divmod(lane, self.spec.gpus_per_host)
         too_small = full + (rest > 0 and self.spec.gpus_per_host - rest < shape.each)
         declared = self.spec.hosts - too_small if self.spec.gpus_per_host >= shape.each else 0
-        known = sum(host.gpus - host.lane >= shape.each for host in self.hosts.values())
+        known = sum(host.gpus - (host.lane if lane else 0) >= shape.each for host in self.hosts.values())
         if max(known, declared) >= shape.hosts:
             return shape
-        kept = f", of which the debug lane keeps {self.lane.gpus} GPUs" if self.lane.gpus else ""
+        kept = f", of which the debug lane keeps {lane} GPUs" if lane else ""
         each = f"{shape.each} GPUs on each of {shape.hosts} hosts" if shape.hosts > 1 else f"{gpus} GPUs on one host"
         total = max(len(self.hosts), self.spec.hosts)
         return (
@@ -146,15 +150,29 @@ class Pool:
             self.kinds.append(key)
         return found
 
-    def fitting(self, tier: int, mask: int, *, timid: bool = True) -> int:
-        """Those bits of ``mask`` whose shapes have room in ``tier``; without the timid ones if so asked."""
+    def fitting(self, tier: int, mask: int, hosts: int, *, timid: bool = True) -> int:
+        """Those bits of ``mask`` whose shapes have room in ``tier``, on one of ``hosts`` at least.
+
+        Without the timid ones if so asked.
+        """
+        reach = self.index.reach(tier, hosts)
         found = 0
         while mask:
             bit = mask & -mask
             mask ^= bit
             shape, is_timid = self.kinds[bit.bit_length() - 1]
-            if (timid or not is_timid) and self.index.fits(tier, shape):
+            if shape.each <= reach and (timid or not is_timid) and (shape.hosts == 1 or self.index.fits(tier, shape)):
                 found |= bit
+        return found
+
+    def contested(self, mask: int, hosts: int) -> set[Node]:
+        """The budgets, and those above them, with attempts past their minimum where a shape of ``mask`` might fit."""
+        least = min(self.kinds[number][0].each for number in indices(mask))
+        found: set[Node] = set()
+        for host in self.hosts_of(self.index.having(RIPE, least) & hosts):
+            for attempt in host.attempts.values():
+                if attempt.ripe:
+                    found.update(attempt.leaf.up)
         return found
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gpubudget.core.placement import RIPE, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host
+from gpubudget.core.records import Attempt, Host, Node
 
 Cost = tuple[int, int, int, int]
 _NOTHING: Cost = (0, 0, 0, 0)
@@ -26,44 +26,41 @@ class Reclaim(NamedTuple):
     victims: list[Attempt]
 
 
-def unallocated(pool: Pool, shape: Shape, blocked: int, now: int) -> Reclaim | None:
+_NOBODY: frozenset[Node] = frozenset()
+
+
+def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Reclaim | None:
     """The hosts and victims for an allocated gang, if stopping unallocated attempts suffices.
 
-    Hosts whose bit is in ``blocked`` are left alone.
+    Only the hosts whose bit is in ``hosts`` are looked at.
     """
-    hosts = pool.index.having(UNALLOCATED, shape.each) & ~blocked
+    hosts &= pool.index.having(UNALLOCATED, shape.each)
     if hosts.bit_count() < shape.hosts:
         return None
-    return _cheapest(pool.hosts_of(hosts), shape, frozenset(), now)
+    return _cheapest(pool.hosts_of(hosts), shape, _NOBODY, now)
 
 
-def ripe(pool: Pool, shape: Shape, legal: list[Attempt], blocked: int, now: int) -> Reclaim | None:
-    """The same if allocated attempts must be stopped too: those of ``legal``."""
-    if not legal:
-        return None
-    hosts = pool.index.having(UNALLOCATED, shape.each)
-    for attempt in legal:
-        for host in attempt.hosts:
-            hosts |= 1 << host.index
-    hosts &= pool.index.having(RIPE, shape.each) & ~blocked
+def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Reclaim | None:
+    """The same if attempts past their minimum must be stopped too: those of the budgets of ``legal`` and below."""
+    hosts &= pool.index.having(RIPE, shape.each)
     if hosts.bit_count() < shape.hosts:
         return None
-    return _cheapest(pool.hosts_of(hosts), shape, frozenset(attempt.serial for attempt in legal), now)
+    return _cheapest(pool.hosts_of(hosts), shape, legal, now)
 
 
 def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:
     """The same for a workload of the debug lane, among its ``hosts``: only unallocated attempts are stopped."""
     candidates = [host for host in hosts if host.lane - host.lane_used >= each]
-    return _cheapest(candidates, Shape(1, each), frozenset(), now, lane=True)
+    return _cheapest(candidates, Shape(1, each), _NOBODY, now, lane=True)
 
 
 def _cheapest(
-    hosts: Iterable[Host], shape: Shape, allowed: frozenset[int], now: int, *, lane: bool = False
+    hosts: Iterable[Host], shape: Shape, legal: frozenset[Node] | set[Node], now: int, *, lane: bool = False
 ) -> Reclaim | None:
     found: list[tuple[Cost, int, list[Attempt], Host]] = []
     bound: Cost | None = None
     for host in hosts:
-        best = cheapest_on(host, shape.each, allowed, now, lane=lane, bound=bound)
+        best = cheapest_on(host, shape.each, legal, now, lane=lane, bound=bound)
         if best is not None:
             found.append((best[0], host.index, best[1], host))
             if shape.hosts == 1:
@@ -80,7 +77,13 @@ def _cheapest(
 
 
 def cheapest_on(
-    host: Host, each: int, allowed: frozenset[int], now: int, *, lane: bool = False, bound: Cost | None = None
+    host: Host,
+    each: int,
+    legal: frozenset[Node] | set[Node],
+    now: int,
+    *,
+    lane: bool = False,
+    bound: Cost | None = None,
 ) -> tuple[Cost, list[Attempt]] | None:
     """The cheapest victims that make room for ``each`` GPUs on ``host``, and their cost; None if there are none.
 
@@ -93,7 +96,10 @@ def cheapest_on(
     # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
     states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
     for attempt in host.attempts.values():
-        if attempt.stopping or (attempt.allocated and attempt.serial not in allowed):
+        if attempt.allocated:
+            if not attempt.ripe or legal.isdisjoint(attempt.leaf.up):
+                continue
+        elif attempt.stopping:
             continue
         lost = attempt.lost(now)
         ordinary = attempt.allocated

@@ -159,7 +159,7 @@ class Host:
             return (0, 0, 0, 0)
         free = self.free.bit_count()
         slack = self.gpus - self.lane - self.ordinary
-        room = min(free, slack - self.stopping_ordinary)
+        room = min(free, slack - max(self.stopping_ordinary - self.owed, 0))
         can_have = free + self.stopping - self.owed + self.unallocated
         unallocated = min(can_have, slack)
         ripe = min(can_have + self.ripe, slack + self.ripe)
@@ -170,7 +170,8 @@ class Attempt:
     """One run of a workload, or, while ``started`` is None, the claim of one whose GPUs are not all free yet.
 
     ``masks`` are the GPUs it holds on each of ``hosts``; ``saved`` is when its work was last safe; ``serial`` orders
-    attempts by the moment they were decided; ``counted`` says that its protection has ended in the ledger.
+    attempts by the moment they were decided. ``promised`` is how many GPUs a claim will get on a host from which
+    attempt that is stopping, by (host, serial). ``counted`` says that its protection has ended in the ledger.
     """
 
     __slots__ = (
@@ -185,9 +186,9 @@ class Attempt:
         "leaf",
         "masks",
         "number",
-        "owed",
         "pool",
         "preempted",
+        "promised",
         "protected_until",
         "ripe",
         "saved",
@@ -206,7 +207,7 @@ class Attempt:
         self.each = each
         self.gpus = each * len(hosts)
         self.masks = [0] * len(hosts)
-        self.owed = 0
+        self.promised: dict[tuple[str, int], int] = {}
         self.allocated = workload.spec.allocated
         self.lane = False
         self.number = 0
@@ -271,15 +272,21 @@ class Workload:
 
 
 class Reservation:
-    """Hosts and a time kept for the first workload that cannot start yet."""
+    """Hosts and a time kept for the first workload that cannot start yet.
 
-    __slots__ = ("bits", "estimate", "hosts", "start", "workload")
+    ``spare`` remembers what each of the hosts can give others, for as long as ``spare_at`` stays the same.
+    """
 
-    def __init__(self, workload: Workload, hosts: list[Host], start: int, *, estimate: bool) -> None:
+    __slots__ = ("bits", "estimate", "hosts", "leaf", "spare", "spare_at", "start", "workload")
+
+    def __init__(self, workload: Workload, leaf: Node, hosts: list[Host], start: int, *, estimate: bool) -> None:
         self.workload = workload
+        self.leaf = leaf
         self.hosts = hosts
         self.start = start
         self.estimate = estimate
+        self.spare: dict[int, int] = {}
+        self.spare_at = (-1, -1)
         self.bits = 0
         for host in hosts:
             self.bits |= 1 << host.index

@@ -56,9 +56,7 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     not need, or anything if they can be stopped for it by then.
     """
     holder = kept.workload
-    their_leaf = next((queued for queued, _ in holder.queued if queued in pool.budgets.leaves.values()), None)
-    if their_leaf is None:
-        return 0
+    their_leaf = kept.leaf
     if workload.rank < holder.rank if leaf is their_leaf else outranks(leaf, their_leaf, now):
         return 0
     shape = holder.shapes[pool.name]
@@ -66,11 +64,14 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     until = now + workload.spec.min_runtime
     if until <= kept.start and claimant.may_stop(leaf, until) == until:
         return 0
+    if kept.spare_at != (now, pool.changes):
+        kept.spare_at = (now, pool.changes)
+        kept.spare = {host.index: claimant.room_by(host, kept.start) - shape.each for host in kept.hosts}
     each = workload.shapes[pool.name].each
     blocked = 0
-    for host in kept.hosts:
-        if claimant.room_by(host, kept.start) - each < shape.each:
-            blocked |= 1 << host.index
+    for place, spare in kept.spare.items():
+        if spare < each:
+            blocked |= 1 << place
     return blocked
 
 

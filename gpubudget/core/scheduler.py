@@ -136,8 +136,6 @@ class Scheduler:
             workload = state.workloads.get(heappop(state.patience)[1])
             if workload is not None and workload.state is WorkloadState.PENDING:
                 rewait(state, workload)
-                for name in workload.shapes:
-                    state.pools[name].due = True
         if state.tree is not None and state.next_date is not None and state.next_date <= now:
             applying.redate(state)
 
@@ -161,8 +159,6 @@ class Scheduler:
                 moved = self._known(workload)
                 moved.budget = budget
                 rewait(state, moved)
-                for name in moved.shapes:
-                    state.pools[name].due = True
             case CheckpointReported(workload, attempt):
                 self._attempt(workload, attempt).saved = state.now
             case BudgetsApplied(tree, commit):
@@ -181,7 +177,6 @@ class Scheduler:
             return
         state.workloads[spec.id] = workload
         wait(state, workload)
-        passes.submitted(state, workload)
 
     def _cancel(self, workload: Workload) -> None:
         state, attempt = self.state, workload.attempt

@@ -9,7 +9,7 @@ from heapq import heapify
 from typing import Any
 
 from gpubudget.core import plain
-from gpubudget.core.budget import Policy, Tree
+from gpubudget.core.budget import ROOT, Policy, Tree
 from gpubudget.core.fairshare import Ranking
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
@@ -32,7 +32,6 @@ _ATTEMPT = (
     "pool",
     "each",
     "masks",
-    "owed",
     "lane",
     "number",
     "started",
@@ -209,7 +208,8 @@ def _load_holdings(state: State, data: Data, attempts: dict[int, Attempt]) -> No
     if data["reservation"] is not None:
         name, hosts, start, estimate = data["reservation"]
         places = [state.hosts[host] for host in hosts]
-        pool.reservation = Reservation(state.workloads[name], places, start, estimate=estimate)
+        leaf = pool.budgets.leaves[state.workloads[name].budget or ROOT]
+        pool.reservation = Reservation(state.workloads[name], leaf, places, start, estimate=estimate)
 
 
 def _count(host: Host, attempt: Attempt) -> None:
@@ -256,6 +256,7 @@ def _save_attempt(attempt: Attempt) -> Data:
         "leaf": attempt.leaf.path,
         "hosts": [host.name for host in attempt.hosts],
         "preempted": [list(victim) for victim in attempt.preempted],
+        "promised": [[name, serial, gpus] for (name, serial), gpus in attempt.promised.items()],
         "stopping": None if attempt.stopping is None else attempt.stopping.value,
         "beneficiary": attempt.beneficiary,
         "ripe": attempt.ripe,
@@ -273,6 +274,7 @@ def _load_attempt(state: State, data: Data) -> Attempt:
         setattr(attempt, name, data[name])
     attempt.masks = list(data["masks"])
     attempt.preempted = tuple((name, number) for name, number in data["preempted"])
+    attempt.promised = {(name, serial): gpus for name, serial, gpus in data["promised"]}
     attempt.stopping = None if data["stopping"] is None else StopReason(data["stopping"])
     attempt.beneficiary = data["beneficiary"]
     if data["ripe"]:

@@ -19,14 +19,16 @@ Timer = tuple[int, int, Attempt]
 class State:
     """What the scheduler knows. ``decisions`` and ``cause`` belong to the event that is being handled.
 
-    ``protections`` and ``limits`` are heaps of (time, serial, attempt), in which attempts that ended stay until their
-    time comes; ``patience`` is one of (time, workload id) of those that may preempt again from then on.
+    ``fresh`` are workloads that have begun to wait and were not tried yet. ``protections`` and ``limits`` are heaps of
+    (time, serial, attempt), in which attempts that ended stay until their time comes; ``patience`` is one of (time,
+    workload id) of those that may preempt again from then on.
     """
 
     __slots__ = (
         "cause",
         "commit",
         "decisions",
+        "fresh",
         "hosts",
         "limits",
         "next_date",
@@ -51,6 +53,7 @@ class State:
         self.pools: dict[str, Pool] = {}
         self.hosts: dict[str, Host] = {}
         self.workloads: dict[str, Workload] = {}
+        self.fresh: list[Workload] = []
         self.serial = 0
         self.protections: list[Timer] = []
         self.limits: list[Timer] = []
@@ -84,9 +87,10 @@ def shapes_of(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
         if pool is None or pool.spec is None:
             reasons.append(f"there is no pool {name!r}")
             continue
-        answer = pool.answers.get((spec.gpus, spec.hosts))
+        lane = pool.lane.gpus if spec.allocated and not pool.lane.admits(spec) else 0
+        answer = pool.answers.get((spec.gpus, spec.hosts, lane))
         if answer is None:
-            answer = pool.answers[spec.gpus, spec.hosts] = pool.shape_of(spec.gpus, spec.hosts)
+            answer = pool.answers[spec.gpus, spec.hosts, lane] = pool.shape_of(spec.gpus, spec.hosts, lane)
         if isinstance(answer, str):
             reasons.append(answer)
         else:
@@ -141,7 +145,9 @@ def wait(state: State, workload: Workload) -> None:
         workload.become(wanted)
     if workload.preempt_after > state.now:
         heappush(state.patience, (workload.preempt_after, workload.spec.id))
-    place(state, workload)
+    if workload.shapes:
+        place(state, workload)
+        state.fresh.append(workload)
 
 
 def place(state: State, workload: Workload) -> None:
@@ -152,7 +158,7 @@ def place(state: State, workload: Workload) -> None:
         leaf = state.leaf_of(workload, pool)
         if leaf is not None:
             enqueue(workload, leaf, pool.number(shape, timid=timid))
-        if pool.lane.admits(workload, shape):
+        if pool.lane.admits(workload.spec):
             pool.lane.enqueue(workload)
 
 
@@ -166,7 +172,7 @@ def unwait(state: State, workload: Workload) -> None:
         reservation = state.pools[name].reservation
         if reservation is not None and reservation.workload is workload:
             state.pools[name].reservation = None
-            state.pools[name].due = True
+            state.pools[name].grown |= reservation.bits
 
 
 def rewait(state: State, workload: Workload) -> None:
