@@ -49,14 +49,13 @@ _POOLS = [
 @click.option(
     "-o",
     "--output",
-    "fmt",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
     help="Text for people, JSON for programs.",
 )
 @click.pass_context
-def audit(ctx: click.Context, log: BinaryIO, fmt: str) -> None:
+def audit(ctx: click.Context, log: BinaryIO, output: str) -> None:
     """Recompute placements, ledger and preemptions from an event log (a file, or - for stdin).
 
     It reads one JSON object a line, as `get events -o jsonl` prints them, and shares nothing with the scheduler. Exit
@@ -65,8 +64,8 @@ def audit(ctx: click.Context, log: BinaryIO, fmt: str) -> None:
     auditor = audit_lines(_lines(log))
     if not auditor.counts and not auditor.findings:
         raise InvalidInputError("the log holds no event", hint="`gpubudget get events -o jsonl` prints a log")
-    click.echo(_json(auditor) if fmt == "json" else _text(auditor))
-    if fmt == "text":
+    click.echo(_json(auditor) if output == "json" else _text(auditor))
+    if output == "text":
         count = len(auditor.findings)
         say(f"{count} finding{'s' * (count != 1)}" if count else "nothing is wrong")
     ctx.exit(1 if auditor.findings else 0)

@@ -82,14 +82,14 @@ def _option(option: click.Option, context: click.Context) -> str:
     if isinstance(option.type, click.Choice):
         names += " " + " ".join(f"`{choice}`" for choice in option.type.choices)
     elif not option.is_flag and not option.count:
-        names += f" {option.metavar or option.type.name.upper()}"
+        names += f" {option.metavar or option.type.name.upper()}".replace("|", r"\|")
     extra = option.get_help_extra(context)
     notes = [f"default `{extra['default']}`"] if "default" in extra else []
     notes += ["required"] if option.required else []
     help_text = " ".join((option.help or "").split()) + (f" ({', '.join(notes)})" if notes else "")
     variables = option.envvar or f"{context.auto_envvar_prefix}_{(option.name or '').upper()}"
     named = variables if isinstance(variables, str) else ", ".join(variables)
-    return f"| {names} | {help_text} | `{named}` |".replace("\\|", "|")
+    return f"| {names} | {help_text} | `{named}` |"
 
 
 def _examples(epilog: str) -> str:
