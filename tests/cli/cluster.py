@@ -55,6 +55,7 @@ class Cluster:
     url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    daemon: subprocess.Popen[bytes] | None = None
 
     def client(self, name: str) -> Client:
         """A client that calls as that person or role."""
@@ -84,12 +85,13 @@ class Cluster:
         return (self.folder / name).read_text()
 
 
-def _serve(cluster: Cluster) -> None:
+def _serve(cluster: Cluster, listen: str = "127.0.0.1:0") -> None:
     admin = cluster.folder / "admin-token"
     database = str(cluster.folder / "gpubudget.db")
     daemon = cluster.start(
-        "serve", "--db", database, "--listen", "127.0.0.1:0", "--admin-token-file", str(admin), log="daemon.log"
+        "serve", "--db", database, "--listen", listen, "--admin-token-file", str(admin), log="daemon.log"
     )
+    cluster.daemon = daemon
 
     def address() -> str:
         assert daemon.poll() is None, cluster.log("daemon.log")
@@ -98,6 +100,14 @@ def _serve(cluster: Cluster) -> None:
 
     cluster.url = until(address, "the daemon's start")
     cluster.tokens["admin"] = until(lambda: admin.read_text().strip() if admin.exists() else "", "the first token")
+
+
+def kill_and_restart(cluster: Cluster) -> None:
+    """The daemon is killed with SIGKILL and started again at the same place."""
+    assert cluster.daemon is not None
+    cluster.daemon.kill()
+    cluster.daemon.wait()
+    _serve(cluster, cluster.url.removeprefix("http://"))
 
 
 def _apply(client: Client) -> None:

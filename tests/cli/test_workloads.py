@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.cluster import GPUBUDGET, Cluster, until
+from tests.cli.cluster import GPUBUDGET, Cluster, kill_and_restart, until
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -172,3 +172,21 @@ def test_explain_says_why_and_when(alice: Cli) -> None:
     figures = json.loads(alice("explain", workload, "-o", "json")[1])
     assert (figures["workload"], figures["state"], figures["rank"]) == (workload, "pending", 1)
     assert alice("explain", "w999999")[0] == 1
+
+
+def test_following_outlives_the_daemon(alice: Cli, cluster: Cluster) -> None:
+    """``run`` goes on where it was when the daemon was killed and is back: no line is lost or shown twice."""
+    script = "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two; exit 6"
+    command = [str(GPUBUDGET), "run", "-b", "vision", "-g", "1", "-m", "1h", "--", "sh", "-c", script]
+    process = subprocess.Popen(
+        command, env=cluster.environment("alice"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "one\n"
+        kill_and_restart(cluster)
+        (folder,) = (cluster.folder / "shared").glob(f"**/{alice('get', 'workloads', '-o', 'name')[1].strip()}")
+        (folder / "go").touch()
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == ("two\n", 6)
+    assert err.count("it is waited for") <= 1
