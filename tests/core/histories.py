@@ -146,6 +146,7 @@ class History:
 
     def nonsense(self, event: Submitted) -> None:
         """A workload that cannot be accepted: an error that changes nothing, or a decision that refuses it."""
+        self.send(Woke())  # so that nothing else is due
         before = self.scheduler.snapshot()
         try:
             decisions = self.scheduler.handle(event, self.now)
