@@ -25,6 +25,8 @@ PURE = {
     "__future__", "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "enum", "fractions",
     "functools", "hashlib", "heapq", "itertools", "json", "operator", "re", "string", "types", "typing",
 }  # fmt: skip
+EXACT = {"math.gcd", "math.lcm", "math.isqrt"}
+"""What the core may have of a module whose other functions are floats."""
 
 
 def imports(source: str) -> Iterator[tuple[int, str]]:
@@ -42,11 +44,11 @@ def wrong_imports(room: str, source: str) -> list[str]:
     for line, name in imports(source):
         top, _, rest = name.partition(".")
         if top != "gpubudget":
-            if room == "core" and top not in PURE:
+            if room == "core" and top not in PURE and name not in EXACT:
                 found.append(f"{line}: core imports {name}")
         elif (inner := rest.partition(".")[0]) in LAYERS and inner not in LAYERS[room]:
             found.append(f"{line}: {room} imports {name}")
-        elif inner not in LAYERS and inner != "__version__":
+        elif inner not in LAYERS and inner not in {"", "__version__"}:
             found.append(f"{line}: {name} belongs to no room")
     return found
 
@@ -72,6 +74,7 @@ def test_imports_go_one_way(path: Path) -> None:
         ("core", "import time"),
         ("core", "def late():\n    from random import choice"),
         ("core", "import yaml"),
+        ("core", "from math import sqrt"),
         ("core", "from . import events"),
         ("core", "from gpubudget.gitops import load"),
         ("gitops", "import gpubudget.daemon.store"),
