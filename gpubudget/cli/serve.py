@@ -27,7 +27,9 @@ Examples:
 @click.option(
     "--db", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The database; made when it is new."
 )
-@click.option("--listen", default="127.0.0.1:8470", show_default=True, metavar="HOST:PORT", help="Port 0: any free one.")
+@click.option(
+    "--listen", default="127.0.0.1:8470", show_default=True, metavar="HOST:PORT", help="Port 0: any free one."
+)
 @click.option(
     "--admin-token-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -62,7 +64,7 @@ def serve(
     from gpubudget.daemon.server import Options, parse_listen, run  # noqa: PLC0415 - heavy, and for this command only
     from gpubudget.daemon.service import Settings  # noqa: PLC0415 - the same
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     for name, value in (("--lost-after", lost_after), ("--poll", poll)):
         if not SHORTEST_SILENCE <= value <= 24 * HOUR:
             raise InvalidInputError(f"{name} is {format_duration(value)}; it may be 100ms to 24h")
@@ -95,12 +97,14 @@ Examples:
 )
 @click.argument("name", type=Name("name"))
 @click.option(
-    "--role", type=click.Choice(["user", "agent", "reconciler", "admin"]), default="user", show_default=True
+    "--role",
+    type=click.Choice(["user", "agent", "reconciler", "admin"]),
+    default="user",
+    show_default=True,
+    help="What it may do.",
 )
 @click.option("--host", type=HOST, help="The host that a token of role agent speaks for.  [default: NAME]")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a new file that only its owner can read."
-)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a new file of one's own.")
 @connected
 def create(client: Client, /, *, name: str, role: str, host: str | None, out: Path | None) -> None:
     """Make a token for NAME (a person, a host or a program) and print it; it cannot be shown again."""
@@ -111,14 +115,16 @@ def create(client: Client, /, *, name: str, role: str, host: str | None, out: Pa
     try:
         file = os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii")
     except OSError as error:
-        raise InvalidInputError(f"the file {out} cannot be written: {error.strerror}", hint="name a new file") from error
+        raise InvalidInputError(
+            f"the file {out} cannot be written: {error.strerror}", hint="name a new file"
+        ) from error
     with file:
         made = client.post("/v1/tokens", body)
         file.write(made["token"] + "\n")
     say(f"token {made['id']} of {name} is in {out}")
 
 
-@token.command("list")
+@token.command("list", epilog="\b\nExample:\n  gpubudget token list")
 @output_option()
 @connected
 def list_tokens(client: Client, /, *, output: Format) -> None:
@@ -127,7 +133,7 @@ def list_tokens(client: Client, /, *, output: Format) -> None:
     click.echo(rendered(found, found["tokens"], _TOKENS, output, name="id"))
 
 
-@token.command()
+@token.command(epilog="\b\nExample:\n  gpubudget token revoke t0123456789ab")
 @click.argument("token_id", metavar="ID", type=Name("id"))
 @connected
 def revoke(client: Client, /, *, token_id: str) -> None:
