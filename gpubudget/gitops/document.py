@@ -24,6 +24,7 @@ from gpubudget.gitops.yamlfile import Map, Seq, Value, key_place, value_place
 from gpubudget.units import parse_duration, parse_share
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_PEOPLE = 1_000  # the schema refuses more
 _YEARS = range(2000, 2200)
 
 
@@ -212,7 +213,8 @@ def _description(file: str, entry: Map) -> Description:
 def _names(file: str, listed: Value) -> tuple[Name, ...]:
     if not isinstance(listed, Seq):
         return ()
-    return tuple(Name(text, value_place(file, listed, i)) for i, text in enumerate(listed) if isinstance(text, str))
+    names = ((index, text) for index, text in enumerate(listed[:_MOST_PEOPLE]) if isinstance(text, str))
+    return tuple(Name(text, value_place(file, listed, index)) for index, text in names)
 
 
 def _child(file: str, listed: Map, name: str, zone: tzinfo, problems: list[Diagnostic]) -> Child:

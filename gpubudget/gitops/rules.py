@@ -91,7 +91,7 @@ def folders(files: dict[str, BudgetFile], reached: dict[str, Listed]) -> Iterato
             yield Diagnostic(
                 "folder-without-budget", Position(budget.file), message, f"add {parent}/budget.yaml or move the folder"
             )
-        elif parent in reached and above.children is not None:
+        elif parent in reached and above.children is not None and name not in {child.name for child in above.children}:
             message = f"{path} is a budget, but {above.file} does not list {quoted(name)} among its children"
             hint = f"add {name} with its share there, or remove the folder"
             yield Diagnostic(

@@ -39,7 +39,6 @@ _ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "examples", "
 _BOUNDS = {
     "minimum": ("less than", "at least"),
     "maximum": ("more than", "at most"),
-    "minLength": ("shorter than", "characters: at least"),
     "maxLength": ("longer than", "characters: at most"),
     "maxItems": ("with more items than", "at most"),
     "minProperties": ("with fewer entries than", "at least"),
@@ -107,9 +106,9 @@ def _compile(part: dict[str, Any], definitions: dict[str, Any]) -> Check:
 
 
 def _text(rules: dict[str, Any], _definitions: dict[str, Any]) -> Check:
-    low, high = rules.pop("minLength", 0), rules.pop("maxLength", inf)
+    high = rules.pop("maxLength", inf)
     found = re.compile(rules.pop("pattern", "")).search
-    return lambda value: low <= len(value) <= high and found(value) is not None
+    return lambda value: len(value) <= high and found(value) is not None
 
 
 def _integer(rules: dict[str, Any], _definitions: dict[str, Any]) -> Check:

@@ -17,6 +17,7 @@ from gpubudget.gitops.document import BudgetFile, Child, Term, WrittenShares
 from gpubudget.units import about_share, format_share
 
 _MOST_REPORTED = 20
+_UNREADABLE = 10**9
 
 Step = tuple[int, int, int, str, WrittenShares]
 """From a moment on (a change that ends comes before one that begins) a child has other shares: moment, order, which
@@ -99,6 +100,8 @@ def _problem(path: str, at: Position, terms: list[tuple[str, Term]], where: str)
 
 
 def _exact(share: Fraction) -> str:
-    """A share in full, with its percentage beside a fraction; only that where the fraction is beyond reading."""
-    text = format_share(share) if share.denominator < 10**9 else "about"
-    return text if text.endswith("%") else f"{text} ({about_share(share)})".replace("about (", "(about ")
+    """A share in full, with its percentage beside a fraction; only about, where the fraction is beyond reading."""
+    if share.denominator >= _UNREADABLE:
+        return f"about {about_share(share)}" if share >= Fraction(1, 1000) else "less than 0.1%"
+    text = format_share(share)
+    return text if text.endswith("%") else f"{text} ({about_share(share)})"

@@ -21,7 +21,7 @@ from gpubudget.gitops.diagnostics import Diagnostic, Position, Related, quoted
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
 MAX_PROBLEMS = 100
-"""Problems of one file beyond this many are not looked for."""
+"""With so many problems a file is not read on."""
 
 Value = Any
 """None, bool, int, str, ``Map`` or ``Seq``: the static checker knows no recursive alias that is cheap to use here."""
@@ -173,6 +173,9 @@ class _Builder:
         """Take in the events of one file, up to the first that makes going on senseless."""
         documents = 0
         for event in events:
+            if len(self.problems) >= MAX_PROBLEMS:
+                self.root = None
+                return
             kind = type(event)
             if kind is yaml.ScalarEvent:
                 self.scalar(event)
@@ -288,10 +291,9 @@ class _Builder:
             self.problem("yaml-tag", event, f"{quoted(event.tag)} is a tag", "remove it; quotes make text")
 
     def problem(self, rule: str, event: Event, message: str, hint: str, related: tuple[Related, ...] = ()) -> None:
-        """Report a problem at the place of an event, unless there are already very many."""
-        if len(self.problems) < MAX_PROBLEMS:
-            place = Position(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
-            self.problems.append(Diagnostic(rule, place, message, hint, related))
+        """Report a problem at the place of an event."""
+        place = Position(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
+        self.problems.append(Diagnostic(rule, place, message, hint, related))
 
 
 def described(value: Value) -> str:
