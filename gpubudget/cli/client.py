@@ -239,5 +239,7 @@ def _no_daemon(url: str, response: requests.Response) -> UnreachableError:
 
 
 def segment(text: str) -> str:
-    """A name as one segment of a path."""
+    """A name as one segment of a path. NotFoundError for what would be several, or another place."""
+    if "/" in text or text in {".", ".."}:
+        raise NotFoundError(f"there is nothing named {text[:60]!r}", hint="`gpubudget get` lists what there is")
     return quote(text, safe="")

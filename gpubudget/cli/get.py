@@ -123,7 +123,7 @@ Examples:
 @click.option("--budget", type=BUDGET, help="Workloads of this budget and those below it only.")
 @click.option("--owner", type=Name("owner"), help="Workloads of this person only.")
 @click.option("--all", is_flag=True, help="Workloads that have ended, too.")
-@click.option("--after", type=Whole("after", 0, 10**18), help="Events behind this number of the log only.")
+@click.option("--after", type=Whole("after", 0, 10**15), help="Events behind this number of the log only.")
 @click.option("--kind", type=Name("kind"), help="Events of this kind only: started.")
 @click.option("--follow", is_flag=True, help="Events: go on as they happen.")
 @output_option()

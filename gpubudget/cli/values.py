@@ -51,23 +51,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of 
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
-    """The name of something: not empty, printable, in one piece, and with slashes only if it is a path."""
+    """The name of something: not empty, printable and in one piece."""
 
-    def __init__(self, name: str, *, path: bool = True) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.path = path
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name as given; a usage error for what can be none."""
         text = str(value)
-        odd = not text.isprintable() or " " in text or len(text) > _LONGEST_NAME
-        if not text or odd or (not self.path and "/" in text):
+        if not text or not text.isprintable() or " " in text or len(text) > _LONGEST_NAME:
             self.fail(f"{shown(text)} is no {self.name}" + ("; it is empty" if not text else ""), param, ctx)
         return text
 
 
-WORKLOAD = Name("workload", path=False)
-HOST = Name("host", path=False)
+WORKLOAD = Name("workload")
+HOST = Name("host")
 BUDGET = Name("budget")
-POOL = Name("pool", path=False)
+POOL = Name("pool")
 DURATION = Duration()

@@ -23,7 +23,9 @@ Body = dict[str, Any]
 
 def workloads_of(name: str, options: Body) -> list[Body]:
     """The workloads of a file (``-`` is stdin); options of the command line hold for each of them."""
-    content = _parsed(name, _read(name))
+    data = _read(name)
+    name = "stdin" if name == "-" else name
+    content = _parsed(name, data)
     if isinstance(content, dict) and set(content) == {"workloads"}:
         content = content["workloads"]
     items = content if isinstance(content, list) else [content]

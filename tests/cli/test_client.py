@@ -173,15 +173,22 @@ def test_what_is_sent(serve: Callable[..., Server], tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     server = serve(say(200, {}))
     with Client(server.url + "/", "gpb_x") as client:
-        client.get(f"/v1/workloads/{segment('a/b?c')}", limit=3, state=None)
+        client.get(f"/v1/workloads/{segment('a b?c')}", limit=3, state=None)
         client.put("/v1/budgets", {"a": 1})
         client.delete("/v1/tokens/1")
     assert [(method, path) for method, path, _, _ in server.seen] == [
-        ("GET", "/v1/workloads/a%2Fb%3Fc?limit=3"),
+        ("GET", "/v1/workloads/a%20b%3Fc?limit=3"),
         ("PUT", "/v1/budgets"),
         ("DELETE", "/v1/tokens/1"),
     ]
     assert {headers["Authorization"] for _, _, headers, _ in server.seen} == {"Bearer gpb_x"}
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "."])
+def test_a_name_is_no_way_to_another_place(name: str) -> None:
+    """What would lead elsewhere in the API names nothing."""
+    with pytest.raises(NotFoundError):
+        segment(name)
 
 
 def test_a_stream_ends_where_it_is_cut_off(serve: Callable[..., Server]) -> None:

@@ -52,7 +52,8 @@ def test_one_that_refuses_keeps_no_other(alice: Cli) -> None:
     code, out, err = alice("cancel", "w999999", workload)
     assert (code, out) == (1, f"{workload}\n")
     assert "error: there is no workload w999999" in err
-    assert alice("cancel", "../hosts/h1/drain")[0] == 64
+    assert alice("cancel", "../hosts/h1/drain")[0] == alice("cancel", "..")[0] == 1
+    assert alice("get", "workloads", f"{workload}/logs")[0] == 1
 
 
 def test_only_its_owner_cancels(alice: Cli, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
