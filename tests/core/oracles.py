@@ -51,7 +51,7 @@ class Run:
     lane: bool = False
     checkpoint: int | None = None
     stopping: StopReason | None = None
-    beneficiary: str | None = None
+    told: int = 0
     victims: list[Run] = field(default_factory=list)
     withdrawn: bool = False
 
@@ -67,6 +67,10 @@ class Run:
     @property
     def key(self) -> tuple[str, int]:
         return self.workload, self.attempt
+
+    def spent(self, now: int) -> int:
+        """GPU-time of the attempt so far."""
+        return 0 if self.started is None else self.gpus * ((now if self.ended is None else self.ended) - self.started)
 
     def lost(self, now: int) -> int:
         """GPU-time that stopping it now would throw away."""
@@ -84,6 +88,7 @@ class Job:
     state: WorkloadState = WorkloadState.PENDING
     attempts: int = 0
     failures: int = 0
+    held: str = ""
     preemptions: int = 0
     run: Run | None = None
     used: int = 0  # time of all its attempts
@@ -208,6 +213,10 @@ class Record:
         lane = self.tree.policy.debug.gpus if self.tree.policy.debug else 0
         large = [m for m in self.machines.values() if m.pool == pool and m.gpus - lane >= parts[1]]
         return max(len(large), declared.hosts if declared.gpus_per_host - lane >= parts[1] else 0) >= parts[0]
+
+    def fits_somewhere(self, spec: WorkloadSpec) -> bool:
+        """Whether any pool could hold it."""
+        return any(self.could_fit(spec, pool) for pool in spec.pools)
 
     def part(self, spec: WorkloadSpec, pool: str) -> tuple[int, int] | None:
         """Hosts, and GPUs on each, of a gang in a pool."""
