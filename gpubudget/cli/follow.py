@@ -5,13 +5,14 @@ A restart of the daemon is waited out; what has been shown is not shown again.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 
 import click
 
 from gpubudget.cli.client import Answer, Client, segment
-from gpubudget.cli.output import printable, say
+from gpubudget.cli.output import printable, say, standing
 from gpubudget.core.workload import ENDED
 from gpubudget.errors import ConflictError, GpuBudgetError, NotFoundError
 from gpubudget.units import about_duration
@@ -47,11 +48,17 @@ def exit_code(ended: Answer) -> int:
 
 
 def until_ended(client: Client, name: str, deadline: float | None = None) -> Answer:
-    """The workload once it has ended; as it is at the deadline (monotonic seconds) if that comes first."""
+    """The workload once it has ended; as it is at the deadline (monotonic seconds) if that comes first.
+
+    On a terminal each change of its state is told meanwhile.
+    """
     client.patience = PATIENCE
-    pause = _SHORTEST
+    pause, state = _SHORTEST, ""
     while True:
         found = find_workload(client, name)
+        if found["state"] not in {state, *ENDED} and sys.stderr.isatty():
+            say(standing(name, found["state"], found["reason"]))
+        state = found["state"]
         if found["state"] in ENDED:
             return found
         if deadline is not None and time.monotonic() + pause >= deadline:

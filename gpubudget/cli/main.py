@@ -178,6 +178,9 @@ def _verdict(error: Exception) -> tuple[str, str, int | None]:
         case GpuBudgetError(message=message, hint=hint, exit_code=code):
             return message, hint, code
         case click.UsageError(ctx=ctx):
+            if ctx is not None and isinstance(error, click.exceptions.NoArgsIsHelpError):
+                commands = ", ".join(ctx.command.list_commands(ctx)) if isinstance(ctx.command, click.Group) else ""
+                return f"which one: {commands}?", f"`{ctx.command_path} --help` shows how to use it", USAGE
             hint = f"`{ctx.command_path} --help` shows how to use it" if ctx else ""
             return " ".join(error.format_message().split()), hint, USAGE
         case click.ClickException():

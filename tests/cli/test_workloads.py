@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -191,3 +192,21 @@ def test_following_outlives_the_daemon(alice: Cli, cluster: Cluster) -> None:
         out, err = process.communicate(timeout=30)
     assert (out, process.returncode) == ("two\n", 6)
     assert err.count("it is waited for") <= 1
+
+
+def test_wait_shows_progress_on_a_terminal(alice: Cli, cluster: Cluster) -> None:
+    """On a terminal each change of state is told while it lasts; elsewhere only the end."""
+    workload = submit(alice, "-g", "1", "--", "sleep", "600")
+    running(alice, workload)
+    terminal, its_side = os.openpty()
+    command = [str(GPUBUDGET), "wait", workload]
+    process = subprocess.Popen(command, env=cluster.environment("alice"), stdout=its_side, stderr=its_side)
+    os.close(its_side)
+    with process, os.fdopen(terminal, "rb", buffering=0) as screen:
+        shown = b""
+        while b"is running" not in shown:
+            shown += screen.read(1000)
+        alice("cancel", workload)
+        while b"was cancelled" not in shown:
+            shown += screen.read(1000)
+    assert process.returncode == 143
