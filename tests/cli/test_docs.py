@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,15 +15,12 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 NAMES = [name for section in SECTIONS.values() for name in section]
 
 
-def all_commands() -> list[tuple[click.Command, click.Context]]:
-    """Every command and those below it."""
+def commands(name: str) -> Iterator[tuple[click.Command, click.Context]]:
+    """A command and those below it."""
     context = click.Context(cli, info_name="gpubudget", auto_envvar_prefix="GPUBUDGET")
-    found = []
-    for name in NAMES:
-        command = cli.get_command(context, name)
-        assert command is not None
-        found += list(reference.commands(command, name, context))
-    return found
+    command = cli.get_command(context, name)
+    assert command is not None
+    yield from reference.commands(command, name, context)
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -30,10 +28,11 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference.page()
 
 
-def test_every_command_and_option_is_explained() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_and_option_is_explained(name: str) -> None:
     """No command without a sentence, no option without a help text, and both are on the page."""
     page = PAGE.read_text(encoding="utf-8")
-    for command, context in all_commands():
+    for command, context in commands(name):
         assert command.help, context.command_path
         assert f"### {context.command_path}\n" in page
         for param in command.params:
@@ -45,8 +44,8 @@ def test_every_command_and_option_is_explained() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_help_has_an_example(name: str) -> None:
     """The help of each command that does something ends with a command line to copy."""
-    for command, context in all_commands():
-        if context.command_path.split()[1] == name and not isinstance(command, click.Group):
+    for command, context in commands(name):
+        if not isinstance(command, click.Group):
             assert f"\n  {context.command_path}" in (command.epilog or "") or "<(gpubudget" in (command.epilog or "")
 
 
