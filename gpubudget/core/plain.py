@@ -27,22 +27,29 @@ _LARGEST = 10**30
 
 def encode(value: object) -> Any:  # noqa: ANN401 - plain data has no narrower type; one return a kind
     """Plain data (dict, list, str, int, bool, None) of a value."""
-    if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
+    kind: Any = type(value)
+    if kind in _AS_IT_IS:
         return value
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, int):
-        return value
-    if isinstance(value, Fraction):
-        return ratio_text(value)
+    if (names := _fields_of(kind)) is not None:
+        return {"kind": kind.__name__, **{name: encode(getattr(value, name)) for name in names}}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Fraction):
+        return ratio_text(value)
     if isinstance(value, dict):
         return {key: encode(item) for key, item in value.items()}
-    if is_dataclass(value):
-        plain = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-        return {"kind": type(value).__name__, **plain}
-    raise TypeError(f"{type(value).__name__} has no plain form")
+    raise TypeError(f"{kind.__name__} has no plain form")
+
+
+_AS_IT_IS = frozenset({str, int, bool, type(None)})
+
+
+@cache
+def _fields_of(kind: type[Any]) -> tuple[str, ...] | None:
+    """The names of a dataclass's fields, found once for each; None for another type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def canonical(value: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import codecs
 import contextlib
 import json
 import time
@@ -45,11 +46,11 @@ def parse_sync(data: object) -> HostReport:
     fields = Fields(data)
     pool, gpus = fields.text("pool", longest=100), fields.number("gpus", 0, 1_024)
     boot, models = fields.text("boot_id", longest=200, empty=True), fields.texts("gpu_models", 1_024, (), empty=True)
-    attempts = tuple(map(_attempt, fields.objects("attempts", MOST_ATTEMPTS, [])))
-    health = tuple(map(_check, fields.objects("health", MOST_CHECKS, [])))
-    repair = fields.object("repair")
-    checkpoints = tuple(map(_checkpoint, fields.objects("checkpoints", MOST_ATTEMPTS, [])))
-    chunks = tuple(map(_chunk, fields.objects("chunks", 100, [])))
+    attempts = tuple(map(_attempt, fields.objects("attempts", MOST_ATTEMPTS)))
+    health = tuple(map(_check, fields.objects("health", MOST_CHECKS)))
+    repair = fields.inner("repair")
+    checkpoints = tuple(map(_checkpoint, fields.objects("checkpoints", MOST_ATTEMPTS)))
+    chunks = tuple(map(_chunk, fields.objects("chunks", 100)))
     fields.done()
     steps = None if repair is None else _repair(repair)
     return HostReport(pool, gpus, boot, attempts, health, steps, checkpoints, chunks, models)
@@ -62,17 +63,21 @@ def _attempt(fields: Fields) -> Report:
         fields.choice("state", ("running", "exited", "unknown")),
         fields.number("exit_code", -1_000, 1_000, None),
         fields.flag("signalled"),
-        fields.text("error", None, empty=True) or "",
+        _note(fields, "error"),
     )
     fields.number("started_ms", 0, 10**15, None)
     fields.done()
     return report
 
 
+def _note(fields: Fields, name: str) -> str:
+    """A text for people, which may be missing."""
+    text = fields.text(name, None, longest=10_000, empty=True)
+    return text or ""
+
+
 def _check(fields: Fields) -> Check:
-    check = Check(
-        fields.text("name", longest=200), fields.flag("ok"), fields.text("message", "", empty=True, longest=10_000)
-    )
+    check = Check(fields.text("name", longest=200), fields.flag("ok"), _note(fields, "message"))
     fields.done()
     return check
 
@@ -81,8 +86,8 @@ def _repair(fields: Fields) -> RepairReport:
     report = RepairReport(
         fields.text("token", longest=100),
         fields.choice("state", ("running", "done", "failed")),
-        fields.text("step", None, empty=True) or "",
-        fields.text("message", None, empty=True, longest=10_000) or "",
+        _note(fields, "step"),
+        _note(fields, "message"),
     )
     fields.done()
     return report
@@ -324,16 +329,14 @@ class Agents:
             if chunk["data"] or chunk["end"] or time.monotonic() >= deadline or self.service.closing.is_set():
                 break
             await asyncio.sleep(min(TAIL_PAUSE, max(deadline - time.monotonic(), 0)))
-        data, end = chunk["data"], chunk["end"]
-        cut = 0 if end else _unfinished(data)
-        text = data[: len(data) - cut].decode("utf-8", "replace")
+        text, cut = decoded(chunk["data"], end=chunk["end"])
         return {
             "attempt": attempt,
             "host": host,
             "offset": offset,
             "next_offset": chunk["next_offset"] - cut,
             "data": text,
-            "end": end,
+            "end": chunk["end"],
         }
 
     def _place_of_log(self, workload: str, number: int, attempt: int | None, host: str | None) -> tuple[int, str]:
@@ -382,13 +385,8 @@ def _monotonic() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _unfinished(data: bytes) -> int:
-    """How many bytes at the end begin a character that is not complete."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte & 0xC0 == 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return back if length > back else 0
-        if byte & 0x80 == 0:
-            return 0
-    return 0
+def decoded(data: bytes, *, end: bool) -> tuple[str, int]:
+    """The text of a piece of a log, and how many bytes at its end begin a character that is not complete yet."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=end)
+    return text, len(decoder.getstate()[0])

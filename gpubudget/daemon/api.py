@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,7 +26,10 @@ def application(service: Service) -> Starlette:
     agents = Agents(service)
 
     def with_agents(handler: Callable[[Call, Agents], Awaitable[Response]]) -> Handler:
-        return partial(handler, agents=agents)  # type: ignore[return-value] # the other argument is the call
+        async def call_with_agents(call: Call) -> Response:
+            return await handler(call, agents)
+
+        return call_with_agents
 
     table: list[tuple[str, str, tuple[Role, ...] | None, Handler]] = [
         ("POST", "/v1/workloads", _USERS, workloads.submit),

@@ -139,7 +139,7 @@ def route(service: Service, method: str, path: str, roles: tuple[Role, ...] | No
             return problem(error)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a sentence and the log the rest
             _log.exception("%s %s failed", method, path)
             what = f"the daemon failed on this request: {type(error).__name__}"
             return problem(BrokenInvariantError(what, hint="please report it, with the daemon's log"))

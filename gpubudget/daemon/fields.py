@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.units import format_duration, parse_duration
@@ -17,8 +17,10 @@ LONGEST_TEXT = 4_096
 _SHOWN = 60
 _REQUIRED: Any = object()
 
+D = TypeVar("D")
 
-def parse_json(body: bytes) -> Any:
+
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """The value of a JSON text: UTF-8, no duplicate keys, no NaN, bounded depth and digits."""
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -77,7 +79,7 @@ class Fields:
         self._data, self._where = data, f"{where}." if where else ""
         self._known: list[str] = []
 
-    def _take(self, name: str, default: Any) -> Any:
+    def _take(self, name: str, default: Any) -> Any:  # noqa: ANN401 - any JSON
         self._known.append(name)
         if name in self._data:
             return self._data[name]
@@ -93,16 +95,14 @@ class Fields:
                 f"{self._where}{unknown[:_SHOWN]} is not a field", hint="fields are " + ", ".join(self._known)
             )
 
-    def text(
-        self, name: str, default: Any = _REQUIRED, *, longest: int = LONGEST_TEXT, empty: bool = False
-    ) -> Any:  # str, or the default
+    def text(self, name: str, default: D = _REQUIRED, *, longest: int = LONGEST_TEXT, empty: bool = False) -> str | D:
         """A text; ``default`` (also for null where it is None) when it is left out."""
         value = self._take(name, default)
         if value is default and default is not _REQUIRED:
             return default
         return plain_text(value, self._where + name, longest, empty=empty)
 
-    def number(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> Any:  # int, or the default
+    def number(self, name: str, low: int, high: int, default: D = _REQUIRED) -> int | D:
         """A whole number from ``low`` to ``high``."""
         value = self._take(name, default)
         if value is default and default is not _REQUIRED:
@@ -120,7 +120,7 @@ class Fields:
             raise InvalidInputError(f"{self._where}{name} is {show(value)}, not true or false")
         return value
 
-    def duration(self, name: str, longest: int, default: Any = _REQUIRED) -> Any:  # int, or the default
+    def duration(self, name: str, longest: int, default: D = _REQUIRED) -> int | D:
         """Milliseconds of a duration: a text such as "4h", or a whole number of milliseconds."""
         value = self._take(name, default)
         if value is default and default is not _REQUIRED:
@@ -137,14 +137,14 @@ class Fields:
             )
         return value
 
-    def choice(self, name: str, allowed: tuple[str, ...], default: Any = _REQUIRED) -> str:
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
         """One of a few words."""
-        value = self._take(name, default)
+        value = self._take(name, _REQUIRED)
         if not isinstance(value, str) or value not in allowed:
             raise InvalidInputError(f"{self._where}{name} is {show(value)}, not one of {', '.join(allowed)}")
         return value
 
-    def texts(self, name: str, most: int, default: Any = _REQUIRED, *, empty: bool = False) -> Any:  # tuple[str, ...]
+    def texts(self, name: str, most: int, default: D = _REQUIRED, *, empty: bool = False) -> tuple[str, ...] | D:
         """A list of texts, as a tuple."""
         value = self._take(name, default)
         if value is default and default is not _REQUIRED:
@@ -152,13 +152,13 @@ class Fields:
         where = self._where + name
         return tuple(plain_text(item, f"{where}[{i}]", empty=empty) for i, item in _items(value, where, most))
 
-    def objects(self, name: str, most: int, default: Any = _REQUIRED) -> Iterator[Fields]:
-        """A list of objects."""
-        value = self._take(name, default)
+    def objects(self, name: str, most: int) -> Iterator[Fields]:
+        """A list of objects; none when it is left out."""
+        value = self._take(name, [])
         where = self._where + name
         return (Fields(item, f"{where}[{i}]") for i, item in _items(value, where, most))
 
-    def object(self, name: str) -> Fields | None:
+    def inner(self, name: str) -> Fields | None:
         """An object, or None when it is null or left out."""
         value = self._take(name, None)
         return None if value is None else Fields(value, self._where + name)
@@ -175,7 +175,7 @@ class Fields:
             sorted((plain_text(k, where), plain_text(v, f"{where}.{k[:_SHOWN]}", empty=True)) for k, v in value.items())
         )
 
-    def raw(self, name: str, default: Any = _REQUIRED) -> Any:
+    def raw(self, name: str, default: Any = _REQUIRED) -> Any:  # noqa: ANN401 - any JSON
         """The value as it came, for a reader of its own."""
         return self._take(name, default)
 

@@ -203,7 +203,7 @@ class Gangs:
             else:
                 part.exit_code, part.error = report.exit_code, report.error
                 self._set(gang, host, PartState.EXITED, signalled=report.signalled)
-            if part.gone:
+            if gang.parts[host].gone:
                 ended.append(gang)
         return ended
 

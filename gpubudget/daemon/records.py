@@ -97,7 +97,8 @@ class Record:
     @classmethod
     def from_row(cls, row: Row) -> Record:
         """The record that a row of the table ``workloads`` is."""
-        (number, _, _, state, reason, submitted, started, ended, exit_code, *counts, request, attempt) = row
+        (number, _, _, state, reason, submitted, started, ended, exit_code, *rest) = row
+        attempts, failures, preemptions, request, attempt = rest
         spec, program = json.loads(request)
         return cls(
             number,
@@ -109,7 +110,9 @@ class Record:
             started,
             ended,
             exit_code,
-            *counts,
+            attempts,
+            failures,
+            preemptions,
             None if attempt is None else json.loads(attempt),
             request,
         )

@@ -1,7 +1,7 @@
-"""The single writer: each request becomes an event of the core, is written to disk with all that follows, and is answered.
+"""The single writer: a request becomes an event of the core, is written with all that follows, and then answered.
 
 ``apply`` runs in the event loop and never waits, so events are handled one at a time. What they changed collects in one
-batch; a committer writes it in a thread of its own, and requests that come meanwhile share the next transaction.
+batch; while a thread waits for the disk to take it, requests that come meanwhile fill the next transaction.
 ``durable`` waits until everything applied so far is on disk: an answer follows it, never precedes it. Orders to agents
 and lines of the event stream come from committed entries only (``_publish``).
 
@@ -24,7 +24,6 @@ from gpubudget.core import plain
 from gpubudget.core.decisions import BudgetsChanged, Decision, HostChanged, Start, Stop, Stopped
 from gpubudget.core.eventlog import lines
 from gpubudget.core.events import Event, HostLost, HostRemoved, Submitted, Woke
-from gpubudget.core.host import HostState
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.daemon.admission import Book
@@ -151,7 +150,7 @@ class Service:
             raise self._fail(error) from error
         except GpuBudgetError:
             raise
-        except Exception as error:
+        except Exception as error:  # of any kind: its state is in doubt now
             what = f"the scheduler failed on {type(event).__name__}: {type(error).__name__}: {error}"
             raise self._fail(BrokenInvariantError(what, hint="restart the daemon, and report this")) from error
 
@@ -224,7 +223,7 @@ class Service:
             await work
         except GpuBudgetError as error:
             self._fail(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - of any kind: the daemon must not go on without this task
             _log.exception("the daemon stops")
             what = f"the daemon failed: {type(error).__name__}: {error}"
             self._fail(BrokenInvariantError(what, hint="restart it, and report this"))
@@ -243,7 +242,8 @@ class Service:
             self._writing = group
             self._snapshot_if_due(group.batch)
             begun = time.perf_counter()
-            await self._loop.run_in_executor(self._thread, self.store.write, group.batch)
+            self.store.put(group.batch)  # here, since a thread would wait for this one at each row
+            await self._loop.run_in_executor(self._thread, self.store.commit)
             self._writing = None
             self.metrics.committed.observe(time.perf_counter() - begun)
             self.metrics.group_size.observe(len(group.entries))

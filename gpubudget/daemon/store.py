@@ -1,9 +1,8 @@
 """The database: the only SQL of the daemon. SQLite with a write-ahead log, each commit on disk before it returns.
 
-Knows nothing of scheduling: it keeps rows. One connection writes (in the service's writer thread), another one reads
-(in the event loop); readers see committed rows only. All that one group of requests changed is one ``Batch``, written
-in one transaction. Rows of a snapshot, of inputs and of the log refer to each other by sequence numbers that the
-service gives, so that they are the same after a replay.
+Knows nothing of scheduling: it keeps rows. One connection writes, another one reads; readers see committed rows only.
+All that one group of requests changed is one ``Batch``, written in one transaction. Rows of a snapshot, of inputs and
+of the log refer to each other by sequence numbers that the service gives, so that they are the same after a replay.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gpubudget.core.budget import ROOT
 from gpubudget.core.workload import ENDED
@@ -35,38 +34,40 @@ class StorageError(GpuBudgetError):
     slug = "storage"
 
 
+_TABLES = """
+CREATE TABLE inputs (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, event TEXT NOT NULL);
+CREATE TABLE log (seq INTEGER PRIMARY KEY, input INTEGER NOT NULL REFERENCES inputs, at INTEGER NOT NULL,
+    kind TEXT NOT NULL, workload TEXT, host TEXT, line TEXT NOT NULL);
+CREATE INDEX log_kind ON log (kind);
+CREATE INDEX log_workload ON log (workload) WHERE workload IS NOT NULL;
+CREATE TABLE workloads (number INTEGER PRIMARY KEY, owner TEXT NOT NULL, budget TEXT, state TEXT NOT NULL,
+    reason TEXT NOT NULL, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, exit_code INTEGER,
+    attempts INTEGER NOT NULL, failures INTEGER NOT NULL, preemptions INTEGER NOT NULL, request TEXT NOT NULL,
+    attempt TEXT);
+CREATE INDEX workloads_active ON workloads (number) WHERE ended IS NULL;
+CREATE INDEX workloads_owner ON workloads (owner);
+CREATE INDEX workloads_budget ON workloads (budget);
+CREATE TABLE attempts (workload INTEGER NOT NULL REFERENCES workloads, attempt INTEGER NOT NULL, pool TEXT NOT NULL,
+    placement TEXT NOT NULL, started INTEGER NOT NULL, ends_by INTEGER, ended INTEGER, reason TEXT,
+    PRIMARY KEY (workload, attempt)) WITHOUT ROWID;
+CREATE INDEX attempts_live ON attempts (workload) WHERE ended IS NULL;
+CREATE TABLE parts (workload INTEGER NOT NULL, attempt INTEGER NOT NULL, host TEXT NOT NULL, state TEXT NOT NULL,
+    exit_code INTEGER, signalled INTEGER NOT NULL, PRIMARY KEY (workload, attempt, host),
+    FOREIGN KEY (workload, attempt) REFERENCES attempts) WITHOUT ROWID;
+CREATE TABLE hosts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE snapshots (input INTEGER PRIMARY KEY, log INTEGER NOT NULL, state TEXT NOT NULL);
+CREATE TABLE applied (input INTEGER PRIMARY KEY REFERENCES inputs, commit_id TEXT NOT NULL, author TEXT NOT NULL,
+    committed INTEGER NOT NULL, applied INTEGER NOT NULL, digest TEXT NOT NULL, tree TEXT NOT NULL);
+CREATE TABLE tokens (id TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, host TEXT,
+    hash TEXT NOT NULL UNIQUE, created INTEGER NOT NULL, last_used INTEGER, revoked INTEGER) WITHOUT ROWID;
+CREATE TABLE idempotency (owner TEXT NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL, digest TEXT NOT NULL,
+    first INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (owner, key)) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
+"""
+
+
 def _create_tables(db: sqlite3.Connection) -> None:
-    for statement in (
-        "CREATE TABLE inputs (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, event TEXT NOT NULL)",
-        "CREATE TABLE log (seq INTEGER PRIMARY KEY, input INTEGER NOT NULL REFERENCES inputs, at INTEGER NOT NULL,"
-        " kind TEXT NOT NULL, workload TEXT, host TEXT, line TEXT NOT NULL)",
-        "CREATE INDEX log_kind ON log (kind)",
-        "CREATE INDEX log_workload ON log (workload) WHERE workload IS NOT NULL",
-        "CREATE TABLE workloads (number INTEGER PRIMARY KEY, owner TEXT NOT NULL, budget TEXT, state TEXT NOT NULL,"
-        " reason TEXT NOT NULL, submitted INTEGER NOT NULL, started INTEGER, ended INTEGER, exit_code INTEGER,"
-        " attempts INTEGER NOT NULL, failures INTEGER NOT NULL, preemptions INTEGER NOT NULL, request TEXT NOT NULL,"
-        " attempt TEXT)",
-        "CREATE INDEX workloads_active ON workloads (number) WHERE ended IS NULL",
-        "CREATE INDEX workloads_owner ON workloads (owner)",
-        "CREATE INDEX workloads_budget ON workloads (budget)",
-        "CREATE TABLE attempts (workload INTEGER NOT NULL REFERENCES workloads, attempt INTEGER NOT NULL,"
-        " pool TEXT NOT NULL, placement TEXT NOT NULL, started INTEGER NOT NULL, ends_by INTEGER, ended INTEGER,"
-        " reason TEXT, PRIMARY KEY (workload, attempt)) WITHOUT ROWID",
-        "CREATE INDEX attempts_live ON attempts (workload) WHERE ended IS NULL",
-        "CREATE TABLE parts (workload INTEGER NOT NULL, attempt INTEGER NOT NULL, host TEXT NOT NULL,"
-        " state TEXT NOT NULL, exit_code INTEGER, signalled INTEGER NOT NULL,"
-        " PRIMARY KEY (workload, attempt, host), FOREIGN KEY (workload, attempt) REFERENCES attempts) WITHOUT ROWID",
-        "CREATE TABLE hosts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID",
-        "CREATE TABLE snapshots (input INTEGER PRIMARY KEY, log INTEGER NOT NULL, state TEXT NOT NULL)",
-        "CREATE TABLE applied (input INTEGER PRIMARY KEY REFERENCES inputs, commit_id TEXT NOT NULL,"
-        " author TEXT NOT NULL, committed INTEGER NOT NULL, applied INTEGER NOT NULL, digest TEXT NOT NULL,"
-        " tree TEXT NOT NULL)",
-        "CREATE TABLE tokens (id TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, host TEXT,"
-        " hash TEXT NOT NULL UNIQUE, created INTEGER NOT NULL, last_used INTEGER, revoked INTEGER) WITHOUT ROWID",
-        "CREATE TABLE idempotency (owner TEXT NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL, digest TEXT NOT NULL,"
-        " first INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (owner, key)) WITHOUT ROWID",
-        "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    ):
+    for statement in _TABLES.split(";"):
         db.execute(statement)
 
 
@@ -124,7 +125,7 @@ class Store:
                 raise
             self._reader.execute("PRAGMA query_only=1")
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,19 +156,24 @@ class Store:
                 db.execute(f"PRAGMA user_version={number}")
                 db.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
-    # Writing: in the writer thread only.
+    # Writing: one batch at a time.
 
-    def write(self, batch: Batch) -> None:
-        """Make all rows of a batch durable, or none. Raises StorageError."""
-        with _explained(self.path), _transaction(self._writer) as db:
+    def put(self, batch: Batch) -> None:
+        """Begin a transaction with all rows of a batch; ``commit`` must follow. Raises StorageError."""
+        with _explained(self.path):
+            db = self._writer
+            db.execute("BEGIN IMMEDIATE")
             for table, rows in batch.rows.items():
                 if rows:
                     db.executemany(_WRITES[table], rows.values())
             if batch.rows["snapshots"]:
-                db.execute(
-                    "DELETE FROM snapshots WHERE input NOT IN (SELECT input FROM snapshots ORDER BY input DESC LIMIT ?)",
-                    (KEPT_SNAPSHOTS,),
-                )
+                kept = "SELECT input FROM snapshots ORDER BY input DESC LIMIT ?"
+                db.execute(f"DELETE FROM snapshots WHERE input NOT IN ({kept})", (KEPT_SNAPSHOTS,))  # noqa: S608 - ours
+
+    def commit(self) -> None:
+        """Make what was put durable. Waits for the disk, so it is called in a thread. Raises StorageError."""
+        with _explained(self.path):
+            self._writer.execute("COMMIT")
 
     # Reading: committed rows only.
 
@@ -278,10 +284,10 @@ class Store:
 
 
 @contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
-        yield db
+        yield
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

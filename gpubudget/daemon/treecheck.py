@@ -90,7 +90,7 @@ def _children(budget: Budget, pools: tuple[str, ...]) -> None:
             left = reserve(budget, pool, moment)
             if left < 0:
                 raise InvalidInputError(
-                    f"the children of budget {budget.path} have {format_share(Fraction(1) - left)} of it in pool {pool}",
+                    f"the children of {budget.path} have {format_share(Fraction(1) - left)} of it in pool {pool}",
                     hint="shares of children may sum to 100% at most, at every date",
                 )
 

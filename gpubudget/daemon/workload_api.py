@@ -129,7 +129,7 @@ async def explain(call: Call) -> Response:
     if record.spec.id in call.service.records.active:
         return answer(views.explanation(call.service.scheduler.explain(record.spec.id, call.service.clock.now())))
     reason = record.reason or record.state.value
-    ended = {"pool": None, "rank": None, "waiting": 0, "start_ms": None, "estimate": False, "path": []}
+    ended: dict[str, Any] = {"pool": None, "rank": None, "waiting": 0, "start_ms": None, "estimate": False, "path": []}
     text = f"{record.spec.id} is {record.state.value}: {reason}"
     return answer({"workload": record.spec.id, "state": record.state.value, "reason": reason, **ended, "text": text})
 
@@ -161,7 +161,7 @@ async def _decided(call: Call, event: Cancelled | RequeueRequested | Moved) -> R
     record = _find(call.service, event.workload)
     if not _decides(call, record):
         raise ForbiddenError(
-            f"{event.workload} belongs to {record.spec.owner}; {call.token.name} neither owns it nor manages its budget",
+            f"{event.workload} belongs to {record.spec.owner}; {call.token.name} neither owns nor manages it",
             hint="ask its owner, a manager of its budget or an administrator",
         )
     if event.workload not in call.service.records.active:
