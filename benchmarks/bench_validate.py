@@ -3,12 +3,12 @@
 The bar is 1 second for either. Prints one line for each; ends with 1 if the bar is missed.
 """
 
+import json
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-from gpubudget.gitops.folder import load_folder
 
 BAR_S = 1.0
 CLUSTER = (
@@ -50,17 +50,17 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             expected = build(Path(folder))
             (Path(folder) / "cluster.yaml").write_text(CLUSTER)
+            command = [sys.executable, "-m", "gpubudget", "validate", "-o", "json", folder]
             times = []
             for _ in range(5):
                 start = time.perf_counter()
-                result = load_folder(Path(folder))
+                done = subprocess.run(command, check=True, capture_output=True)
                 times.append(time.perf_counter() - start)
-            assert result.tree is not None, result.diagnostics[:3]
-            found = sum(1 for _ in result.tree.budgets())
-            assert found == expected, (found, expected)
+                found = json.loads(done.stdout)["budgets"]
+                assert found == expected, (found, expected)
             missed |= min(times) > BAR_S
             took = f"{min(times):.2f} s (slowest of {len(times)}: {max(times):.2f} s)"
-            print(f"validate {name}: {found} budgets in {took}; the bar is {BAR_S:.0f} s")
+            print(f"validate {name}: {expected} budgets in {took}, start included; the bar is {BAR_S:.0f} s")
     return int(missed)
 
 

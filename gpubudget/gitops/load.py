@@ -117,11 +117,11 @@ def _broken_rules(budgets: dict[str, BudgetFile], cluster: ClusterFile) -> list[
     """The problems that can be seen in one file of typed values."""
     problems: list[Diagnostic] = []
     for path, budget in budgets.items():
-        children = budget.children or ()
-        problems += rules.people((budget.description, *(child.description for child in children)))
-        problems += rules.pools_known(children, cluster.pools)
-        problems += rules.dates(children)
-        problems += over_the_whole(path, budget, cluster.pools)
+        problems += rules.people((budget.description, *(child.description for child in budget.children or ())))
+        if budget.children:
+            problems += rules.pools_known(budget.children, cluster.pools)
+            problems += rules.dates(budget.children)
+            problems += over_the_whole(path, budget.children_at, budget.children, cluster.pools)
     return problems
 
 

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from gpubudget.core.budget import Pool
 from gpubudget.gitops.diagnostics import Diagnostic, Position, Related
-from gpubudget.gitops.document import BudgetFile, Child, Term, WrittenShares
+from gpubudget.gitops.document import Child, Term, WrittenShares
 from gpubudget.units import about_share, format_share
 
 _MOST_REPORTED = 20
@@ -24,13 +24,14 @@ Step = tuple[int, int, int, str, WrittenShares]
 child, the date as written, the shares."""
 
 
-def over_the_whole(path: str, budget: BudgetFile, pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
-    """Sums above 1 among the children of one file: the plain one, and each dated one that is higher still."""
-    return islice(_all_over(path, budget, pools), _MOST_REPORTED)
+def over_the_whole(
+    path: str, at: Position, children: tuple[Child, ...], pools: tuple[Pool, ...]
+) -> Iterator[Diagnostic]:
+    """Sums above 1 among the children of ``path`` (listed at ``at``): the plain one, and dated ones that are higher."""
+    return islice(_all_over(path, at, children, pools), _MOST_REPORTED)
 
 
-def _all_over(path: str, budget: BudgetFile, pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
-    children = budget.children or ()
+def _all_over(path: str, at: Position, children: tuple[Child, ...], pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
     steps = sorted(step for index, child in enumerate(children) for step in _steps(index, child))
     seen: set[tuple[Position, ...]] = set()
     for pool, shown in _groups(children, pools):
@@ -38,7 +39,7 @@ def _all_over(path: str, budget: BudgetFile, pools: tuple[Pool, ...]) -> Iterato
             places = tuple(term.at for _, term in terms)
             if places not in seen:
                 seen.add(places)
-                yield _problem(path, budget.children_at, terms, f"{shown}{f' from {date}' if date else ''}")
+                yield _problem(path, at, terms, f"{shown}{f' from {date}' if date else ''}")
 
 
 def _steps(index: int, child: Child) -> Iterator[Step]:
