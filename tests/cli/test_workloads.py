@@ -35,8 +35,8 @@ def running(cli: Cli, workload: str, attempt: int = 1) -> None:
 
 def test_cancel_ends_what_runs_and_what_waits(alice: Cli) -> None:
     """Both are ended; each is told on stderr, and the ids stand on stdout."""
-    first = submit(alice, "-b", "vision", "-g", "16", "-m", "1h", "--", "sleep", "600")
-    running(alice, first)
+    first = submit(alice, "-b", "vision", "-g", "16", "-m", "1h", "--", "sh", "-c", "echo up; sleep 600")
+    until(lambda: alice("logs", first)[1] == "up\n", "its processes' start")
     second = submit(alice, "-b", "vision", "-g", "16", "-m", "1h", "--", "sleep", "600")
     code, out, err = alice("cancel", first, second)
     assert code == 0, err
@@ -196,8 +196,8 @@ def test_following_outlives_the_daemon(alice: Cli, cluster: Cluster) -> None:
 
 def test_wait_shows_progress_on_a_terminal(alice: Cli, cluster: Cluster) -> None:
     """On a terminal each change of state is told while it lasts; elsewhere only the end."""
-    workload = submit(alice, "-g", "1", "--", "sleep", "600")
-    running(alice, workload)
+    workload = submit(alice, "-g", "1", "--", "sh", "-c", "echo up; sleep 600")
+    until(lambda: alice("logs", workload)[1] == "up\n", "its process's start")
     terminal, its_side = os.openpty()
     command = [str(GPUBUDGET), "wait", workload]
     process = subprocess.Popen(command, env=cluster.environment("alice"), stdout=its_side, stderr=its_side)
