@@ -57,8 +57,8 @@ def _groups(children: tuple[Child, ...], pools: tuple[Pool, ...]) -> list[tuple[
     written = [shares for child in children for shares in (child.shares, *(change.shares for change in child.changes))]
     named = sorted({pool for shares in written for pool in shares.by_pool})
     others = [pool.name for pool in pools if pool.name not in named]
-    rest = [(None, f" in {' and '.join(others)}" if named else "")] if others or not pools else []
-    return [*rest, *((pool, f" in {pool}") for pool in named)]
+    rest = f" in {' and '.join(others) or 'other pools'}" if named else ""
+    return [*([(None, rest)] if others or not pools else []), *((pool, f" in {pool}") for pool in named)]
 
 
 def _sweep(

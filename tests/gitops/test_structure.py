@@ -163,6 +163,14 @@ def test_names_cannot_differ_in_case_or_accents_only(name: str) -> None:
     assert [(rule, line, column) for rule, line, column, _ in found] == [("name-syntax", 2, 15), ("name-syntax", 4, 3)]
 
 
+@pytest.mark.parametrize("number", [".nan", ".NaN", ".inf", "4.02", "1e400", "'.nan'"])
+def test_numbers_that_a_schema_misjudges_never_reach_it(load: Callable[..., LoadResult], number: str) -> None:
+    """NaN would pass a maximum, and 4.02 is no multiple of 0.01 (gitops.md: jsonschema#1222, #1234)."""
+    cluster = f"kind: Cluster\npools: {{h100: {{hosts: {number}, gpus_per_host: 8}}}}\n"
+    [found] = load({"cluster.yaml": cluster}).diagnostics
+    assert (found.rule, found.position.column) == ("wrong-type" if "'" in number else "ambiguous-number", 23)
+
+
 def test_bounds_are_named() -> None:
     """A number out of bounds is shown with its bound."""
     text = "kind: Cluster\npools: {h100: {hosts: 0, gpus_per_host: 1000000000000000000000000000000}}\n"

@@ -99,6 +99,16 @@ def test_every_pool_is_checked(problems: Problems) -> None:
     ]
 
 
+def test_pools_are_checked_even_if_nobody_knows_them(load: Load) -> None:
+    """Where the cluster's file is broken, sums are still checked in the pools that shares name, and in the rest."""
+    root = "kind: Budget\nchildren:\n  a: {share: {default: 70%, b200: 80%}}\n  b: 40%\n"
+    found = load({"cluster.yaml": "kind: [", "budget.yaml": root}).diagnostics
+    assert [message.split(",")[0] for message in sums(list(found))] == [
+        "the children of / sum to 110% in other pools",
+        "the children of / sum to 120% in b200",
+    ]
+
+
 def test_every_date_is_checked(problems: Problems) -> None:
     """A change that makes the sum too large is found, with the day from which it does."""
     lines = (
@@ -161,7 +171,7 @@ def test_overlapping_changes_are_not_summed(problems: Problems) -> None:
 
 @pytest.mark.parametrize("day", ["2026-02-30", "2026-13-01", "0000-01-01", "1999-12-31", "2200-01-01"])
 def test_impossible_dates_are_problems_like_any_other(problems: Problems, day: str) -> None:
-    """A day that is not in the calendar has a place and a hint (gitops.md: pyyaml#382, jsonschema#788)."""
+    """A day that is not in the calendar has a place and a hint (gitops.md: pyyaml#382)."""
     lines = f"children:\n  a: {{share: 1%, changes: [{{from: {day}, until: 2027-01-15, share: 40%}}]}}\n"
     [found] = problems(lines)
     assert (found.rule, found.position) == ("date-syntax", Position("budget.yaml", 5, 35))
@@ -169,7 +179,7 @@ def test_impossible_dates_are_problems_like_any_other(problems: Problems, day: s
 
 @pytest.mark.parametrize("day", ["2026-1-1", "20260101", "2026-W01-1", "2026-01-01T00:00", "tomorrow", "[]"])
 def test_dates_in_another_form_are_refused_by_the_schema(problems: Problems, day: str) -> None:
-    """Only year, month and day are a date, though Python reads more."""
+    """Only year, month and day are a date, whatever ``format`` would let through (gitops.md: jsonschema#945)."""
     lines = f"children:\n  a: {{share: 1%, changes: [{{from: 2027-01-01, until: {day}, share: 40%}}, 5]}}\n"
     assert [found.rule for found in problems(lines)] == ["date-syntax", "wrong-type"]
 
