@@ -22,6 +22,11 @@ def parent(path: str) -> str:
     return head or ROOT
 
 
+def child(path: str, name: str) -> str:
+    """The path of a budget below another."""
+    return name if path == ROOT else f"{path}/{name}"
+
+
 def lineage(path: str) -> list[str]:
     """The paths from the root down to ``path``."""
     found = [path]
@@ -112,8 +117,10 @@ class Ledger:
         return path in self._shares
 
     def follow(self, path: str) -> str:
-        """What a path of the tree before is called now; the same if it is gone."""
-        return path if path in self._shares else self._moved(path) or path
+        """What a path of the tree before is called now: what is below a renamed budget follows it by name."""
+        if path in self._shares or path == ROOT:
+            return path
+        return self._renamed.get(path) or child(self.follow(parent(path)), path.rpartition("/")[2])
 
     def promise(self, workload: str, pool: str, path: str, gpu_millis: int) -> None:
         """Charge the commitment of a workload that waits for its GPUs."""
@@ -188,15 +195,8 @@ class Ledger:
         """The budget that a path's usage belongs to now: its own, that which it was renamed to, or the next above."""
         if path in self._shares or path == ROOT:
             return path
-        return self._moved(path) or self._heir(parent(path))
-
-    def _moved(self, path: str) -> str | None:
-        """Where a path went if it was renamed; what is below a renamed budget follows it by name."""
-        if path in self._renamed or path == ROOT:
-            return self._renamed.get(path)
-        above = self._moved(parent(path))
-        moved = f"{above}/{path.rpartition('/')[2]}" if above else None
-        return moved if moved in self._shares else None
+        moved = self.follow(path)
+        return moved if moved in self._shares else self._heir(parent(path))
 
     def _hand_over(self, pool: str, path: str, heir: str) -> None:
         account = self._accounts.pop((pool, path))

@@ -33,8 +33,6 @@ _PUT_BACK = {StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED}
 def take(record: Record, event: Event, decisions: list[Decision], now: int) -> None:
     """Judge the decisions of one event in order, and let the record know them."""
     record.take_event(event, now)
-    if isinstance(event, Cancelled) and (run := record.jobs[event.workload].run) and run.stopping:
-        run.stopping = StopReason.CANCELLED  # it was leaving already, and will not be back
     back: set[str] = set()  # who must wait again before this event is over
     for decision in claims_first(decisions):
         assert decision.cause == event
@@ -55,6 +53,8 @@ def take(record: Record, event: Event, decisions: list[Decision], now: int) -> N
                 pass
             case _:
                 _waits(record, decision, back)
+    if isinstance(event, Cancelled) and (run := record.jobs[event.workload].run) and run.live:
+        run.stopping = StopReason.CANCELLED  # it was leaving already, and will not be back
     assert not back, f"{back} neither wait again nor have ended"
     for claim in record.claims():
         leaving = any(run.stopping for host in claim.hosts for run in record.live(host))

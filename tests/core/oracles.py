@@ -158,25 +158,23 @@ class Record:
             if budget.previously in old and budget.previously not in new
         }
 
-        def follow(path: str) -> str | None:
-            """Where a path went if it, or one above it, was renamed."""
+        def follow(path: str) -> str:
+            """What a path is called now, if it, or one above it, was renamed; the same if not."""
             if path in renamed or path == ROOT:
-                return renamed.get(path)
-            above = follow(parent_path(path))
-            moved = above and child_path(above, path.rpartition("/")[2])
-            return moved if moved in new else None
+                return renamed.get(path, path)
+            return child_path(follow(parent_path(path)), path.rpartition("/")[2])
 
         def heir(path: str) -> str:
             if path in new:
                 return path
-            return follow(path) or heir(parent_path(path))
+            return follow(path) if follow(path) in new else heir(parent_path(path))
 
         for run in self.runs:
             if run.budget is not None:
                 run.budget = heir(run.budget)
         for job in self.jobs.values():
             if job.budget and job.budget not in new:
-                job.budget = follow(job.budget) or job.budget
+                job.budget = follow(job.budget)
         self.tree = tree
         self.edge = max(self.edge, self.now - tree.policy.lookback)
 

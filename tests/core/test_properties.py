@@ -85,7 +85,7 @@ def test_every_invariant_holds_after_any_sequence_of_events() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=50,
+            max_examples=20,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
