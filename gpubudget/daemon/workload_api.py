@@ -32,14 +32,15 @@ async def submit(call: Call) -> Response:
     """POST /v1/workloads: one workload, or several of which all or none are accepted."""
     service, raw, by = call.service, await call.raw(), call.token.name
     key = call.request.headers.get("idempotency-key")
-    digest = ""
+    data, digest = parse_json(raw), ""
+    batch = isinstance(data, dict) and "workloads" in data
     if key is not None:
         plain_text(key, "the header Idempotency-Key", 200)
         digest = hashlib.sha256(raw).hexdigest()
         if (found := service.earlier(by, key)) is not None:
-            return await _again(call, key, digest, found)
-    data = parse_json(raw)
-    batch = isinstance(data, dict) and "workloads" in data
+            shown = _again(service, key, digest, found)
+            await service.durable()
+            return answer({"workloads": shown} if batch else shown[0], 201)
     records = _let_in(service, _bodies(data) if batch else [data], Charge(by, everywhere=call.admin), batch=batch)
     if key is not None:
         row = (by, key, records[0].submitted, digest, records[0].number, len(records))
@@ -70,17 +71,14 @@ def _let_in(service: Service, bodies: list[Any], by: Charge, *, batch: bool) -> 
     return [service.submit(spec, program) for spec, program in admitted]
 
 
-async def _again(call: Call, key: str, digest: str, found: tuple[str, int, int]) -> Response:
+def _again(service: Service, key: str, digest: str, found: tuple[str, int, int]) -> list[dict[str, Any]]:
     """The same workloads once more, as they now are, for a submission that came before."""
     first_digest, first, count = found
     if digest != first_digest:
         raise ConflictError(
             f"the idempotency key {key[:40]} came with another body before", hint="use a new key for a new submission"
         )
-    await call.service.durable()
-    shown = [_find(call.service, workload_id(number)).public() for number in range(first, first + count)]
-    batch = b'"workloads"' in await call.raw()
-    return answer({"workloads": shown} if batch else shown[0], 201)
+    return [_find(service, workload_id(number)).public() for number in range(first, first + count)]
 
 
 def _find(service: Service, workload: str) -> Record:

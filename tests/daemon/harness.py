@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpubudget.core import plain
@@ -23,13 +23,13 @@ from gpubudget.core.budget import ROOT, Budget, Policy, Pool, Shares, Tree
 from gpubudget.daemon.server import Options, run
 from gpubudget.daemon.service import Settings
 
+T = TypeVar("T")
+
 PATIENCE = 15.0
 HOUR = 3_600_000
 
 
-def small_tree(
-    hosts: int = 2, policy: Policy = Policy(grace_period=1_000), share: Fraction = Fraction(1, 2), **pools: int
-) -> Tree:
+def small_tree(hosts: int = 2, policy: Policy | None = None, share: Fraction = Fraction(1, 2), **pools: int) -> Tree:
     """Two programs: one with two projects, of which the first may be charged by alice, and one of bob's."""
 
     def budget(path: str, part: Fraction, *members: str, children: tuple[Budget, ...] = ()) -> Budget:
@@ -39,16 +39,16 @@ def small_tree(
     children = (budget("lang", share, "hanna", children=inner), budget("vision", Fraction(1, 3), "bob"))
     root = Budget(ROOT, Shares(Fraction(1)), managers=("boss",), children=children)
     found = tuple(Pool(name, 8, count) for name, count in (pools or {"h100": hosts}).items())
-    return Tree(root, found, policy)
+    return Tree(root, found, policy or Policy(grace_period=1_000))
 
 
-def put_body(tree: Tree, commit: str = "c1", **more: Any) -> dict[str, Any]:
+def put_body(tree: Tree, commit: str = "c1", **more: object) -> dict[str, Any]:
     """The body of a request that applies a tree."""
     known = {"author": "Hanna <hanna@example.org>", "committed_ms": 1_000, "descends_from": None, "force": False}
     return {"tree": plain.encode(tree), "commit": commit, "digest": plain.digest(tree), **known, **more}
 
 
-def eventually(what: Callable[[], Any], patience: float = PATIENCE) -> Any:
+def eventually(what: Callable[[], T], patience: float = PATIENCE) -> T:
     """What a question answers as soon as the answer is true; fails when that takes too long."""
     deadline = time.monotonic() + patience
     while not (found := what()):
@@ -88,7 +88,7 @@ class Api:
         is_json = "json" in (response.getheader("content-type") or "") and "ndjson" not in response.headers
         return response.status, json.loads(raw) if is_json else raw, response.headers
 
-    def __call__(self, method: str, path: str, body: object = None, status: int | None = None, **headers: str) -> Any:
+    def __call__(self, method: str, path: str, body: object = None, status: int | None = None, **headers: str) -> Any:  # noqa: ANN401 - any JSON
         """The answer's JSON; fails unless the status is the one given, or one of success."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         got, found, _ = self.send(method, path, body, named)
@@ -99,8 +99,9 @@ class Api:
 class Daemon:
     """A daemon on a database: in a thread, or as a process that can be killed."""
 
-    def __init__(self, folder: Path, *, process: bool = False, port: int = 0, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, process: bool = False, port: int = 0, **settings: int) -> None:
         self.db, self.admin_file = folder / "daemon.db", folder / "admin.token"
+        self.errors = folder / "daemon.err"
         self.process, self.port, self.settings = process, port, settings
         self.url = ""
         self.apis: list[Api] = []
@@ -122,14 +123,15 @@ class Daemon:
         listen = f"127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "gpubudget.cli.main", "serve", f"--db={self.db}", f"--listen={listen}"]
         command += [f"--admin-token-file={self.admin_file}", *options]
-        self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with self.errors.open("a") as errors:
+            self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self._child.stdout is not None
         readable, _, _ = select.select([self._child.stdout], [], [], 4 * PATIENCE)
         line = self._child.stdout.readline() if readable else ""
         if not line.startswith("listening on "):
             self._child.kill()
-            _, errors = self._child.communicate()
-            raise AssertionError(f"the daemon did not start: {errors}")
+            self._child.communicate()
+            raise AssertionError(f"the daemon did not start: {self.errors.read_text()[-2_000:]}")
         self.url = line.split()[-1]
         self.port = urlsplit(self.url).port or 0
 
@@ -234,9 +236,9 @@ class FakeAgent:
         for order in self.answer["run"]:
             self._run(order)
         for order in self.answer["stop"]:
-            if self.obeys and (found := self.attempts.get((order["workload"], order["attempt"]))) is not None:
-                if found["state"] == "running":
-                    found |= {"state": "exited", "exit_code": 143, "signalled": True}
+            found = self.attempts.get((order["workload"], order["attempt"]))
+            if self.obeys and found is not None and found["state"] == "running":
+                found |= {"state": "exited", "exit_code": 143, "signalled": True}
         for order in self.answer["forget"]:
             self.attempts.pop((order["workload"], order["attempt"]), None)
         for tail in self.answer["tails"]:
@@ -272,7 +274,7 @@ class FakeAgent:
             }
         )
 
-    def exit(self, workload: str, code: int = 0, **more: Any) -> None:
+    def exit(self, workload: str, code: int = 0, **more: object) -> None:
         """The processes of a running attempt end by themselves."""
         for found in self.attempts.values():
             if found["workload"] == workload and found["state"] == "running":
