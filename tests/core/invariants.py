@@ -94,6 +94,20 @@ def i07_a_restart_changes_nothing(_: Record, scheduler: Scheduler, __: int) -> N
     assert again.snapshot() == snapshot
 
 
+def i08_what_is_reserved_is_not_given_away(record: Record, scheduler: Scheduler, now: int) -> None:
+    """8: at the time of a reservation enough GPUs of its hosts are unprotected, as far as it is known now."""
+    for view in scheduler.reservations():
+        each = record.jobs[view.workload].spec.gpus // len(view.hosts)
+        for host in view.hosts:
+            runs = [run for run in record.live(host) if run.allocated and not run.stopping]
+            stay = [run for run in runs if min(run.protected_until, run.ends_by or run.protected_until) > view.start]
+            room = record.machines[host].gpus - sum(run.hosts[host] for run in stay)
+            late = [run.key for run in stay]
+            assert room >= each or view.start < now, (
+                f"{view.workload} cannot start by {view.start}, {late} are protected"
+            )
+
+
 def i09_a_drain_ends_as_protections_do(record: Record, _: Scheduler, now: int) -> None:
     """9: what stays on a draining host is protected, and nothing is protected for longer than a minimum runtime."""
     for host, machine in record.machines.items():
@@ -207,6 +221,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     i05_capacity_is_accounted_for,
     i06_usage_is_that_of_the_brute_force,
     i07_a_restart_changes_nothing,
+    i08_what_is_reserved_is_not_given_away,
     i09_a_drain_ends_as_protections_do,
     i10_who_cannot_fit_is_held_and_nobody_else,
     ranks_are_those_of_the_brute_force,
@@ -214,7 +229,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     views_are_right,
     free_gpus_are_used,
 )
-"""All but 8: that reservations are kept shows only over time, in the audit that goes on beside each history."""
+"""That the time of a reservation never moves later (8) shows only over time: the audit beside each history sees it."""
 
 OFTEN = tuple(
     each for each in INVARIANTS if each not in {i04_waking_again_decides_nothing, i07_a_restart_changes_nothing}
