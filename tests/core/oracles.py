@@ -68,6 +68,11 @@ class Run:
     def key(self) -> tuple[str, int]:
         return self.workload, self.attempt
 
+    @property
+    def waited(self) -> int:
+        """How long it waited for its victims."""
+        return 0 if self.started is None or self.claimed is None else self.started - self.claimed
+
     def spent(self, now: int) -> int:
         """GPU-time of the attempt so far."""
         return 0 if self.started is None else self.gpus * ((now if self.ended is None else self.ended) - self.started)
