@@ -22,7 +22,8 @@ from gpubudget.gitops.document import (
     WrittenChange,
     WrittenShares,
 )
-from gpubudget.units import DAY, HOUR, SECOND, format_duration, format_share
+from gpubudget.gitops.sums import exact
+from gpubudget.units import DAY, HOUR, SECOND, format_duration
 
 MAX_LEVELS = 16
 """Budgets below the root may be nested this deeply."""
@@ -225,7 +226,7 @@ def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Di
                 yield Diagnostic("guarantee-small", budget.at, message, "it can still save up GPU-time for short runs")
         at = Position(budget.file.file) if budget.file else budget.at
         if kept and not members:
-            message = f"{path} keeps {format_share(kept)} of its share, but has no members to spend it"
+            message = f"{path} keeps {exact(kept)} of its share, but has no members to spend it"
             yield Diagnostic("members-missing", at, message, "add members: [NAME], or give it to the children")
         elif members and not kept and not (budget.changes or any(child.changes for child in budget.children)):
             message = f"{path} has members, but keeps nothing that they could spend"

@@ -17,6 +17,7 @@ from gpubudget.gitops.document import Child, Term, WrittenShares
 from gpubudget.units import about_share, format_share
 
 _MOST_REPORTED = 20
+_MOST_POOLS = 16  # the schema refuses a cluster with more
 _UNREADABLE = 10**9
 
 Step = tuple[int, int, int, str, WrittenShares]
@@ -55,7 +56,8 @@ def _steps(index: int, child: Child) -> Iterator[Step]:
 def _groups(children: tuple[Child, ...], pools: tuple[Pool, ...]) -> list[tuple[str | None, str]]:
     """The pools whose sums can differ, and how a message names them: each pool that a share names, and the rest."""
     written = [shares for child in children for shares in (child.shares, *(change.shares for change in child.changes))]
-    named = sorted({pool for shares in written for pool in shares.by_pool})
+    known = {pool.name for pool in pools}
+    named = sorted({pool for shares in written for pool in shares.by_pool if pool in known or not known})[:_MOST_POOLS]
     others = [pool.name for pool in pools if pool.name not in named]
     rest = f" in {' and '.join(others) or 'other pools'}" if named else ""
     return [*([(None, rest)] if others or not pools else []), *((pool, f" in {pool}") for pool in named)]
@@ -93,14 +95,14 @@ def _terms(children: tuple[Child, ...], now: list[Term | None]) -> list[tuple[st
 
 def _problem(path: str, at: Position, terms: list[tuple[str, Term]], where: str) -> Diagnostic:
     total = sum((term.share for _, term in terms), Fraction(0))
-    over = _exact(total - 1)
+    over = exact(total - 1)
     listed = " + ".join(f"{name} {format_share(term.share)}" for name, term in terms)
-    message = f"the children of {path} sum to {_exact(total)}{where}, {over} more than the whole: {listed}"
+    message = f"the children of {path} sum to {exact(total)}{where}, {over} more than the whole: {listed}"
     related = tuple(Related(term.at, f"{name} gets {format_share(term.share)}") for name, term in terms)
     return Diagnostic("share-sum", at, message, f"take {over} or more away from them", related)
 
 
-def _exact(share: Fraction) -> str:
+def exact(share: Fraction) -> str:
     """A share in full, with its percentage beside a fraction; only about, where the fraction is beyond reading."""
     if share.denominator >= _UNREADABLE:
         return f"about {about_share(share)}" if share >= Fraction(1, 1000) else "less than 0.1%"
