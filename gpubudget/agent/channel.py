@@ -6,6 +6,7 @@ answered to it is then never looked at. So answers are acted upon in the order o
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Channel:
     """Reports go out with ``post``; ``arrived`` is called, in another thread, when ``take`` has something to give."""
 
     def __init__(self, url: str, host: str, token: Callable[[], str], arrived: Callable[[], None]) -> None:
+        self._daemon = url
         self._url = f"{url.rstrip('/')}/v1/agents/{host}/sync"
         self._token, self._arrived = token, arrived
         self._session = requests.Session()
@@ -91,7 +93,7 @@ class Channel:
         except GpuBudgetError as problem:
             return Failure(problem, refused=isinstance(problem, NotAuthorisedError))
         except (requests.RequestException, ValueError) as problem:
-            return Failure(UnreachableError(f"the daemon at {self._url} does not answer: {_short(problem)}"))
+            return Failure(UnreachableError(f"the daemon at {self._daemon} does not answer: {_short(problem)}"))
 
 
 def _failure(reply: requests.Response) -> Failure:
@@ -109,9 +111,5 @@ def _failure(reply: requests.Response) -> Failure:
 
 
 def _short(problem: Exception) -> str:
-    """The innermost reason of a failed request, without the wrappings."""
-    reason: object = problem
-    while getattr(reason, "args", None) and isinstance(reason.args[0], Exception):  # type: ignore[attr-defined]
-        reason = reason.args[0]  # type: ignore[attr-defined]
-    reason = getattr(reason, "reason", None) or reason
-    return str(reason).rpartition("> ")[2].rpartition(">: ")[2][:200]
+    """The innermost reason of a failed request, without its wrappings."""
+    return re.sub(r".*[>)]: ", "", str(getattr(problem.args[0] if problem.args else "", "reason", problem)))[:200]

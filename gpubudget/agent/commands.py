@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpubudget.units import format_duration
@@ -37,18 +37,14 @@ class Commands:
         self._lock = threading.Lock()
         self._closed = False
 
-    def run(
-        self, command: Sequence[str], timeout_ms: int, variables: Mapping[str, str],
-        started: Callable[[int], None] = lambda _pid: None,
-    ) -> Result:  # fmt: skip
-        """Run it to its end: well if its exit code is 0 and it was in time. ``started`` is told its process number."""
+    def run(self, command: Sequence[str], timeout_ms: int, variables: Mapping[str, str]) -> Result:
+        """Run it to its end: well if its exit code is 0 and it was in time."""
         with tempfile.TemporaryFile() as output:
             try:
                 child = self._start(command, output.fileno(), variables)
             except (OSError, ValueError) as problem:
                 return Result(ok=False, message=f"cannot run {command[0]}: {problem}")
             try:
-                started(child.pid)
                 in_time = has_ended(child.pid, timeout_ms)
             finally:
                 with self._lock:

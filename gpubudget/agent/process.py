@@ -23,6 +23,7 @@ from typing import Any
 
 from gpubudget.agent import supervise
 from gpubudget.agent.environment import environment, user_of
+from gpubudget.agent.leftovers import kill_marked
 from gpubudget.agent.records import StateFolder, is_forgotten
 from gpubudget.agent.supervise import ATTEMPT, CLAIM, EXIT, LOG, STOP, boot_id, outcome, read_json, write_json
 from gpubudget.agent.wire import TAIL_LIMIT, Key, Ref, Run, Stop, Tail, sayable
@@ -284,7 +285,7 @@ class Attempts:
             self._ended(attempt, ended)
             return
         attempt.lost = True
-        if kill_leftovers(attempt):
+        if kill_marked(attempt.folder, attempt.session):
             return
         said = read_json(attempt.folder, CLAIM)
         restarted = said and said["boot_id"] != boot_id()
@@ -313,28 +314,3 @@ def _is_over(handle: int) -> bool:
     waiting = select.poll()
     waiting.register(handle, select.POLLIN)
     return bool(waiting.poll(0))
-
-
-def kill_leftovers(attempt: Attempt) -> bool:
-    """Kill what a dead supervisor left, and say whether there was anything.
-
-    Found by its session, by the mark in its environment, and by descent from these; what has shed all three is not.
-    """
-    seen = supervise.processes()
-    mark = f"{supervise.MARK}={attempt.folder}".encode()
-    ours = {
-        pid for pid, one in seen.items()
-        if (attempt.session and one.session == attempt.session) or mark in _environment(pid)
-    }  # fmt: skip
-    ours = {pid for pid in supervise.with_descendants(ours, seen) if not seen[pid].zombie and pid != os.getpid()}
-    for pid in ours:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return bool(ours)
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

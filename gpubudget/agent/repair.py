@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +20,7 @@ from gpubudget.agent.commands import Commands, Result
 from gpubudget.agent.config import Step
 from gpubudget.agent.gpus import Gpus
 from gpubudget.agent.health import Monitor
+from gpubudget.agent.leftovers import kill_marked
 from gpubudget.agent.supervise import read_json, write_json
 from gpubudget.agent.wire import sayable
 
@@ -32,14 +31,12 @@ RECORD = "repair.json"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the repair of a token stands: ``running``, ``done`` or ``failed``; ``pid`` and ``ticks`` of its command."""
+    """How the repair of a token stands: ``running``, ``done`` or ``failed``."""
 
     token: str
     state: str
     step: str = ""
     message: str = ""
-    pid: int = 0
-    ticks: int = 0
 
 
 class Repairer:
@@ -54,8 +51,8 @@ class Repairer:
         said = read_json(self._folder, RECORD)
         self._status = Status(**said) if said else None
         if self._status and self._status.state == "running":
-            _kill_step(self._status)
-            self._say(replace(self._status, state="failed", message="the agent ended during this step", pid=0))
+            kill_marked(folder / RECORD)
+            self._say(replace(self._status, state="failed", message="the agent ended during this step"))
 
     def report(self) -> dict[str, str] | None:
         """What the daemon is told."""
@@ -110,14 +107,11 @@ class Repairer:
         return replace(status, state="failed" if wrong else "done", message=message)
 
     def _run(self, step: Step, status: Status, failing: list[dict[str, object]]) -> Result:
-        def started(pid: int) -> None:
-            seen = supervise.process(pid)
-            self._say(replace(status, pid=pid, ticks=seen.ticks if seen else 0))
-
         variables = {f"GPUBUDGET_{name.upper()}": value for name, value in self._host.items()}
         variables |= {"GPUBUDGET_REPAIR_TOKEN": status.token, "GPUBUDGET_REPAIR_STEP": step.name}
         variables["GPUBUDGET_FAILED_CHECKS"] = ",".join(str(one["name"]) for one in failing)
-        return self._commands.run(step.command, step.timeout, variables, started)
+        variables[supervise.MARK] = str(self._folder / RECORD)  # a step that outlives the agent is found by it
+        return self._commands.run(step.command, step.timeout, variables)
 
     def _post(self, step: Step, status: Status, failing: list[dict[str, object]]) -> Result:
         body = {**self._host, "token": status.token, "step": step.name, "failed_checks": failing}
@@ -133,11 +127,3 @@ class Repairer:
         """Put on record how things stand; raises OSError if that cannot be done."""
         write_json(self._folder, RECORD, asdict(status))
         self._status = status
-
-
-def _kill_step(status: Status) -> None:
-    """End the command that a former agent left running, if the process is still that one."""
-    seen = supervise.process(status.pid) if status.pid else None
-    if seen and seen.ticks == status.ticks:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(status.pid, signal.SIGKILL)

@@ -65,7 +65,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one argument for each option
         if not _NAME.fullmatch(name):
             raise UsageError(f"--{what} {name!r} is no name", hint="use letters, digits, '.', '-' and '_'")
     chosen = load_config(config) if config else Config()
-    run_as_root = chosen.unknown_owners == "run-as-root"
+    run_as_root = (chosen.unknown_owners or ("run-as-root" if simulate_gpus else "refuse")) == "run-as-root"
     settings = Settings(url, host, pool, _interval(interval), stop_workloads=stop_workloads, run_as_root=run_as_root)
     insist = ctx.get_parameter_source("token_file") is ParameterSource.COMMANDLINE
     read_token(token_file, insist=insist)

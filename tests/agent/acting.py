@@ -20,7 +20,7 @@ from gpubudget.agent.records import StateFolder
 from gpubudget.agent.supervise import read_json
 from gpubudget.agent.wire import Key, Run, Stop
 
-PATIENCE = 20.0
+PATIENCE = 10.0
 TOKEN = "gpb_agent"
 Report = dict[str, Any]
 
@@ -151,7 +151,9 @@ class Daemon:
                 return new or self._turn != turn or self._version != self._told or self._server is None
 
             self._changed.wait_for(news, wait)
-            answer, self._told = json.dumps(self.said).encode(), self._version
+            answer = json.dumps(self.said).encode()
+            if self._turn == turn:  # nobody looks at the answer to an abandoned report
+                self._told = self._version
         if request.headers["Authorization"] != f"Bearer {TOKEN}":
             self.reply(request, 401, json.dumps({"detail": "the token is not known", "hint": "make one"}).encode())
         else:
@@ -170,6 +172,10 @@ class Daemon:
             came = self._changed.wait_for(lambda: self.reports and condition(self.reports[-1]), PATIENCE)
             assert came, f"{what} did not come; the last is {json.dumps(self.reports[-1:], indent=1)}"
             return self.reports[-1]
+
+    def wait_more(self, seen: int) -> None:
+        """Wait until more than so many reports have come."""
+        self.wait_for(lambda _: len(self.reports) > seen)
 
     def states(self) -> dict[tuple[str, int], str]:
         """The state of each attempt in the last report."""
