@@ -70,7 +70,7 @@ def _check_host(pool: Pool, host: Host) -> None:
     _demand(host.owed == counts["owed"] <= host.stopping, f"host {host.name} owes what is not leaving")
     _check_promises(host)
     usable = host.state is HostState.READY and pool.spec is not None
-    _demand(tuple(host.rooms) == host.measure(usable=usable), f"host {host.name} stands in the wrong bucket")
+    _demand(host.rooms == host.measure(usable=usable), f"host {host.name} stands in the wrong bucket")
     for tier in TIERS:
         room = host.rooms[tier]
         placed = not room or bool(pool.index.levels[tier][room] >> host.index & 1)

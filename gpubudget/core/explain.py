@@ -175,7 +175,7 @@ def ranking(pool: Pool, now: int) -> list[Workload]:
     found: list[Workload] = []
     for root in (pool.budgets.root, pool.fillers.root, pool.stray):
         if root.mask:
-            for leaf, _ in in_rank_order(root, now, root.mask):
+            for leaf in [root] if root is pool.stray else in_rank_order(root, now, root.mask):
                 entries = sorted(entry for queue in leaf.queues.values() for entry in queue.entries)
                 found += [workload for _, workload in entries]
     return found

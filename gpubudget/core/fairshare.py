@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from fractions import Fraction
 from math import lcm  # noqa: TID251 - whole numbers only
+from typing import NamedTuple
 
 from gpubudget.core.budget import ROOT, Budget, reserve
 from gpubudget.core.records import Node
@@ -71,43 +72,33 @@ def outranks(one: Node, other: Node, now: int) -> bool:
     return a.usage(now) * a.fold + a.order < b.usage(now) * b.fold + b.order
 
 
-def in_rank_order(
-    node: Node, now: int, easy: int, hard: int = 0, contested: Container[Node] = (), *, may: bool = False
-) -> Iterator[tuple[Node, bool]]:
-    """The leaves below ``node`` that could start something, best-ranked first, each with whether it may preempt.
+def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] = ()) -> Iterator[Node]:
+    """The leaves below ``node`` where a shape of ``mask`` waits, and those in ``marked``, best-ranked first.
 
-    ``easy`` are the shapes that fit without stopping allocated work: every leaf where one waits is given. ``hard`` are
-    those that could fit only if allocated work is stopped: a leaf where only such shapes wait is given if, at some
-    level, a sibling ranked below it is ``contested``: one whose attempts past their minimum might be stopped. ``may``
-    says that one is known already, higher up.
+    Budgets above a marked leaf are marked too. Ranks are read when a budget's children are reached.
     """
-    if not node.children:
-        yield node, may
-        return
-    wanted = easy | hard
-    worst = -1
-    ranked: list[tuple[int, Node]] = []
-    for child in node.children:
-        held = hard and child in contested
-        if held or child.mask & wanted:
-            usage = (child.at0 + child.slope * now) * child.fold
-            if held and usage + child.base > worst:
-                worst = usage + child.base
-            if child.mask & wanted:
-                ranked.append((usage + child.order, child))
-    ranked.sort(key=_first)
-    for rank, child in ranked:
-        below = may or (child.fold > 0 and rank - child.order < worst)
-        if below or child.mask & easy or child in contested:
-            yield from in_rank_order(child, now, easy, hard, contested, may=below)
+    ranked = [
+        ((child.at0 + child.slope * now) * child.fold + child.order, child)
+        for child in node.children
+        if child.mask & mask or child in marked
+    ]
+    if len(ranked) > 1:
+        ranked.sort(key=_first)
+    for _, child in ranked:
+        if child.children:
+            yield from in_rank_order(child, now, mask, marked)
+        else:
+            yield child
 
 
 def _first(pair: tuple[int, Node]) -> int:
     return pair[0]
 
 
-def legal_siblings(leaf: Node, commitment: int, now: int) -> set[Node]:
+def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[Node] | None) -> set[Node]:
     """The budgets whose attempts past their minimum may be stopped for work of ``leaf``; those below them included.
+
+    Only those in ``contested`` are looked at, if it is given.
 
     Such a budget must still rank below, where the paths part, after ``commitment`` (GPU-milliseconds) is charged to
     ``leaf``; equal is not below. A budget without a share preempts nobody.
@@ -118,25 +109,47 @@ def legal_siblings(leaf: Node, commitment: int, now: int) -> set[Node]:
     for node in leaf.up[:-1]:
         mine = (node.at0 + node.slope * now + commitment) * node.fold
         for sibling in node.parent.children if node.parent else ():
-            if sibling.ripe and sibling is not node:
+            if sibling.ripe and sibling is not node and (contested is None or sibling in contested):
                 theirs = (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base
                 if mine < theirs:
                     found.add(sibling)
     return found
 
 
-def legal_from(leaf: Node, commitment: int, victim: Node, earliest: int) -> int | None:
-    """When, from ``earliest`` on and by today's slopes, work of ``leaf`` may have work of leaf ``victim`` stopped.
+class Crossing(NamedTuple):
+    """When one budget ranks below another, as a straight line in time: while ``start + slope * t`` is above zero.
 
-    None if never. Both lines are straight, so the moment at which they cross is found by one division.
+    ``later`` is the slope once the protections of today are over; until then occupancy that is committed adds nothing.
     """
+
+    start: int
+    slope: int
+    later: int
+
+    def first(self, earliest: int) -> int | None:
+        """The first such time from ``earliest`` on, as far as today's slopes tell; None if they tell of none."""
+        start, slope, later = self
+        height = start + slope * earliest
+        if height > 0:
+            return earliest
+        if slope > 0:
+            return max(earliest, -start // slope + 1)
+        return earliest - height // later + 1 if later > 0 else None
+
+
+def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing | None:
+    """When leaf ``victim`` ranks below ``leaf``, after ``commitment`` is charged to the latter; None for never."""
     if leaf.starved or leaf is victim:
         return None
     mine, theirs = parting(leaf, victim)
     if not theirs.fold:
-        return earliest
+        return Crossing(1, 0, 0)
     start = theirs.at0 * theirs.fold - (mine.at0 + commitment) * mine.fold
     slope = theirs.slope * theirs.fold - mine.slope * mine.fold
-    if start + slope * earliest > 0:
-        return earliest
-    return max(earliest, -start // slope + 1) if slope > 0 else None
+    later = slope if slope > 0 else _held(theirs) * theirs.fold - _held(mine) * mine.fold
+    return Crossing(start, slope, later)
+
+
+def _held(node: Node) -> int:
+    """The GPUs that allocated attempts of a budget and all below hold, protected or not."""
+    return sum(leaf.spent.slope for leaf in node.leaves())

@@ -57,7 +57,7 @@ def launch(
 
 
 def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) -> int:
-    """Promise a claim ``wanted`` GPUs of those that are stopping on ``host``, its victims last; how many it got.
+    """Promise a claim ``wanted`` GPUs of those that are stopping on ``host``, its victims' first; how many it got.
 
     It starts on these very GPUs: what others free meanwhile does not count, or a victim would be stopped for nothing.
     """
@@ -65,7 +65,7 @@ def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) ->
         return 0
     leaving = [attempt for attempt in host.attempts.values() if attempt.stopping is not None]
     missing = wanted
-    for attempt in sorted(leaving, key=lambda attempt: attempt in victims):
+    for attempt in sorted(leaving, key=lambda attempt: attempt not in victims):
         key = (host.name, attempt.serial)
         given = min(missing, attempt.each - sum(other.promised.get(key, 0) for other in host.claims.values()))
         if given:
@@ -301,9 +301,10 @@ def _give(state: State, pool: Pool, host: Host, serial: int, mask: int) -> None:
 
 
 def _free(pool: Pool, host: Host, mask: int) -> None:
+    before = host.rooms
     host.free |= mask
     pool.refresh(host)
-    pool.grown |= 1 << host.index
+    pool.gains(host, before)
 
 
 def protection_ended(state: State, attempt: Attempt) -> None:
@@ -316,8 +317,9 @@ def protection_ended(state: State, attempt: Attempt) -> None:
     if not attempt.lane:
         ripen(attempt)
         for host in attempt.hosts:
+            before = host.rooms
             pool.refresh(host)
-            pool.grown |= 1 << host.index
+            pool.gains(host, before)
     if any(host.state is HostState.DRAINING for host in attempt.hosts):
         stop(state, attempt, StopReason.DRAINED)
 

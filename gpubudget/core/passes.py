@@ -7,10 +7,11 @@ workload that comes is tried alone, since nothing else that waits has gained by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from gpubudget.core import reclaim
+from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
 from gpubudget.core.fairshare import in_rank_order, legal_siblings
 from gpubudget.core.lifecycle import launch
@@ -31,30 +32,39 @@ class Place(NamedTuple):
     victims: list[Attempt]
 
 
+class Search(NamedTuple):
+    """Where to look: the bits of hosts, and the budgets whose attempts there might be stopped (None: all)."""
+
+    hosts: int
+    contested: Container[Node] | None
+
+
+EVERYWHERE = Search(EVERY, None)
+
+
 def run(state: State) -> None:
     """Make the passes that are needed now, in every pool, until nothing more follows."""
-    while _run_pools(state) or _run_fresh(state):
-        pass
+    interval = state.policy.rebalance_interval
+    again = True
+    while again:
+        again = False
+        for pool in state.pools.values():
+            full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
+            if full or pool.grown:
+                again = True
+                one_pass(state, pool, full=full)
+        if state.fresh:
+            again = True
+            _try_fresh(state)
 
 
-def _run_pools(state: State) -> bool:
-    interval, ran = state.policy.rebalance_interval, False
-    for pool in state.pools.values():
-        full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
-        if full or pool.grown:
-            ran = True
-            one_pass(state, pool, full=full)
-    return ran
-
-
-def _run_fresh(state: State) -> bool:
-    if not state.fresh:
-        return False
+def _try_fresh(state: State) -> None:
+    """Try those that have just begun to wait, one after the other."""
     fresh, state.fresh = state.fresh, []
     for workload in fresh:
+        workload.fresh = False
         if workload.attempt is None and state.workloads.get(workload.spec.id) is workload:
             _try_alone(state, workload)
-    return True
 
 
 def something_waits(pool: Pool) -> bool:
@@ -75,38 +85,51 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
     _lane(state, pool)
     if full:
         _first(state, pool)
+    elif pool.reservation is not None and pool.reservation.bits & hosts:
+        _keep_word(state, pool, pool.reservation)
     while _start_one(state, pool, hosts):
         if full:
             _first(state, pool)
+        else:
+            hosts = pool.still_grown(hosts)
     if pool.reservation is None and not full:
         _first(state, pool)
-    _unallocated(state, pool)
+    if pool.fillers.root.mask | pool.stray.mask:
+        _unallocated(state, pool)
     pool.passing = False
 
 
 def _try_alone(state: State, workload: Workload) -> None:
     """Try a workload that has just begun to wait, in its pools in order of preference."""
-    for name, shape in list(workload.shapes.items()):
+    for place, (name, shape) in enumerate(workload.shapes.items()):
         pool = state.pools[name]
         if pool.lane.admits(workload.spec):
             _lane(state, pool)
             if workload.attempt is not None:
                 return
-        leaf = state.leaf_of(workload, pool)
-        if leaf is not None and _try(state, pool, workload, leaf, shape):
+        leaf, number = workload.queued[place]
+        if not _hopeless(workload, leaf.queues[number]) and _try(state, pool, workload, leaf, shape):
             return
-    for name in workload.shapes:
+    for place, name in enumerate(workload.shapes):
         pool = state.pools[name]
-        if pool.reservation is None and workload.spec.allocated and _alone(pool, workload):
+        if pool.reservation is None and workload.spec.allocated and _leads(pool, workload.queued[place][0], state.now):
             _first(state, pool)
 
 
-def _alone(pool: Pool, workload: Workload) -> bool:
-    """Whether nothing else of allocated work waits in ``pool``."""
-    mask = pool.budgets.root.mask
-    if mask & (mask - 1):
-        return False
-    return all(len(leaf.queues[number].entries) == 1 for leaf, number in workload.queued if leaf.mask == mask)
+def _leads(pool: Pool, leaf: Node, now: int) -> bool:
+    """Whether no other budget with allocated work that waits ranks before ``leaf``."""
+    return next(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask)) is leaf
+
+
+def _hopeless(workload: Workload, queue: Queue) -> bool:
+    """Whether another of the same budget and shape waits that could start if this one could.
+
+    It has been tried, and nothing has been gained since.
+    """
+    shortest = queue.by_runtime[0][2]
+    if shortest is workload and len(queue.by_runtime) > 1:
+        shortest = queue.by_runtime[1][2]
+    return shortest is not workload and shortest.spec.min_runtime <= workload.spec.min_runtime
 
 
 # The debug lane
@@ -134,29 +157,42 @@ def _lane(state: State, pool: Pool) -> None:
 
 
 def _start_one(state: State, pool: Pool, hosts: int) -> bool:
-    """Start the best-ranked allocated workload that can start with the help of ``hosts``; whether there was one."""
-    root = pool.budgets.root
-    if not root.mask:
+    """Start the best-ranked allocated workload that can start with the help of ``hosts``; whether there was one.
+
+    ``easy`` are the shapes that fit without stopping allocated work, ``hard`` those that would need it: of the latter
+    only budgets are asked that rank before those whose attempts would have to go. Gangs on several hosts that would
+    need it are left to the full passes, but for the one that has the reservation.
+    """
+    root, now = pool.budgets.root, state.now
+    if not root.mask or not hosts:
         return False
-    easy = pool.fitting(ROOM, root.mask, hosts) | pool.fitting(UNALLOCATED, root.mask, hosts, timid=False)
-    hard = pool.fitting(RIPE, root.mask & ~easy, hosts, timid=False) if root.ripe else 0
+    easy = pool.fitting(UNALLOCATED, root.mask & ~pool.timid, hosts)
+    if root.mask & pool.timid:
+        easy |= pool.fitting(ROOM, root.mask, hosts)
+    later = pool.timid if hosts == EVERY else pool.timid | pool.wide
+    hard = pool.fitting(RIPE, root.mask & ~(easy | later), hosts) if root.ripe else 0
     if not easy | hard:
         return False
-    contested = pool.contested(hard, hosts) if hard else ()
-    for leaf, may in in_rank_order(root, state.now, easy, hard, contested):
-        if _start_in(state, pool, leaf, easy | hard if may else easy, hosts):
+    contest = Contest(pool, hard, hosts, now)
+    hard = contest.possible
+    for leaf in in_rank_order(root, now, easy | hard, contest.budgets):
+        if leaf in contest.last:
+            hard &= ~contest.last[leaf]
+            if not easy | hard:
+                return False
+        if leaf.mask & (easy | hard) and _start_in(state, pool, leaf, easy | hard, Search(hosts, contest.budgets)):
             return True
     return False
 
 
-def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int) -> bool:
+def _start_in(state: State, pool: Pool, leaf: Node, mask: int, search: Search) -> bool:
     """Start the first workload of one budget that can start, of those whose shape is in ``mask``."""
     heads = sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items() if mask >> number & 1)
     best: tuple[Workload, Place] | None = None
     for rank, number in heads:
         if best is not None and best[0].rank < rank:
             break
-        found = _first_startable(state, pool, leaf, number, hosts)
+        found = _first_startable(state, pool, leaf, number, search)
         if found is not None and (best is None or found[0].rank < best[0].rank):
             best = found
     if best is None:
@@ -179,7 +215,9 @@ def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
     return False
 
 
-def _first_startable(state: State, pool: Pool, leaf: Node, number: int, hosts: int) -> tuple[Workload, Place] | None:
+def _first_startable(
+    state: State, pool: Pool, leaf: Node, number: int, search: Search
+) -> tuple[Workload, Place] | None:
     """The first workload of one budget and shape that can start.
 
     What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
@@ -188,10 +226,11 @@ def _first_startable(state: State, pool: Pool, leaf: Node, number: int, hosts: i
     shape, timid = pool.kinds[number]
     queue = leaf.queues[number]
     if shape.hosts > 1:
-        hosts = EVERY
+        search = EVERYWHERE
 
     def place(workload: Workload) -> Place | None:
-        return find_place(state, pool, workload, leaf, shape, hosts, timid=timid)
+        where = EVERYWHERE if workload.fresh else search
+        return find_place(state, pool, workload, leaf, shape, where, timid=timid)
 
     head = queue.entries[0][1]
     if found := place(head):
@@ -223,7 +262,7 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
     """Start one workload if it can start."""
     if workload.spec.allocated:
         timid = workload.preempt_after > state.now
-        place = find_place(state, pool, workload, leaf, shape, EVERY, timid=timid)
+        place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid)
     else:
         free = pool.index.best(FREE, shape, EVERY)
         place = None if free is None else Place(_hosts(pool, free), [])
@@ -234,13 +273,13 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
 
 
 def find_place(
-    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, hosts: int, *, timid: bool
+    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, search: Search, *, timid: bool
 ) -> Place | None:
     """Where an allocated workload can start now, and whom that stops; None if it cannot.
 
-    Only ``hosts`` are looked at. ``timid`` workloads stop nobody.
+    ``timid`` workloads stop nobody.
     """
-    now, index = state.now, pool.index
+    now, index, hosts = state.now, pool.index, search.hosts
     kept = pool.reservation
     if kept is not None and kept.workload is not workload and kept.bits & hosts:
         free = index.best(ROOM, shape, hosts & ~kept.bits)
@@ -249,7 +288,7 @@ def find_place(
         tier = ROOM if timid else RIPE
         if (index.having(tier, shape.each) & hosts).bit_count() < shape.hosts:
             return None
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, now)
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, hosts & index.having(tier, shape.each), now)
     free = index.best(ROOM, shape, hosts)
     if free is not None:
         return Place(_hosts(pool, free), [])
@@ -257,7 +296,7 @@ def find_place(
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
     if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
-        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now)
+        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now, search.contested)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
     return None if found is None else Place(found.hosts, found.victims)
 
@@ -276,7 +315,7 @@ def _first(state: State, pool: Pool) -> None:
         pool.reservation = None
         return
     tries = 0
-    for leaf, _ in in_rank_order(root, now, root.mask):
+    for leaf in in_rank_order(root, now, root.mask):
         for _, number in sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items()):
             shape, timid = pool.kinds[number]
             workload = leaf.queues[number].entries[0][1]
@@ -305,6 +344,13 @@ def _reserve(state: State, pool: Pool, workload: Workload, leaf: Node, found: Fo
     state.decisions.append(Reserve(workload.spec.id, pool.name, found.start, names, found.estimate, state.cause))
 
 
+def _keep_word(state: State, pool: Pool, kept: Reservation) -> None:
+    """Start the workload that has the reservation, if it can start now."""
+    shape = kept.workload.shapes[pool.name]
+    if pool.index.fits(RIPE, shape):
+        _try(state, pool, kept.workload, kept.leaf, shape)
+
+
 # Unallocated work
 
 
@@ -312,7 +358,7 @@ def _unallocated(state: State, pool: Pool) -> None:
     """Fill what is free: in rank order, those that name no budget last."""
     while True:
         for root in (pool.fillers.root, pool.stray):
-            fits = pool.fitting(FREE, root.mask, EVERY)
+            fits = pool.fitting(FREE, root.mask, EVERY) if root.mask else 0
             if fits and _fill(state, pool, root, fits):
                 break
         else:
@@ -320,7 +366,7 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
-    for leaf, _ in in_rank_order(root, state.now, fits):
+    for leaf in [root] if root is pool.stray else in_rank_order(root, state.now, fits):
         heads = [(queue.entries[0], number) for number, queue in leaf.queues.items() if fits >> number & 1]
         (_, workload), number = min(heads)
         if _prefers_another(state, pool, workload):

@@ -18,6 +18,10 @@ EVERY = -1
 TIERS = (FREE, ROOM, UNALLOCATED, RIPE)
 
 
+Rooms = tuple[int, int, int, int]
+"""GPUs that a host could give, in each tier."""
+
+
 class Shape(NamedTuple):
     """A gang: ``each`` GPUs on each of ``hosts`` hosts."""
 
@@ -52,7 +56,7 @@ class Roomy(Protocol):
     """What the index needs of a host: its place in the order of hosts, and its room in each tier."""
 
     index: int
-    rooms: list[int]
+    rooms: Rooms
 
 
 class HostIndex:
@@ -64,7 +68,7 @@ class HostIndex:
         self.top = top
         self.levels = [[0] * (top + 1) for _ in TIERS]
 
-    def move(self, host: Roomy, rooms: tuple[int, int, int, int]) -> None:
+    def move(self, host: Roomy, rooms: Rooms) -> None:
         """Put ``host`` where its new rooms belong."""
         bit = 1 << host.index
         old = host.rooms
@@ -74,7 +78,7 @@ class HostIndex:
                 level = self.levels[tier]
                 level[old[tier]] &= ~bit
                 level[room] |= bit
-                old[tier] = room
+        host.rooms = rooms
 
     def having(self, tier: int, each: int) -> int:
         """The bits of the hosts with room for ``each`` GPUs."""

@@ -10,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import RIPE, HostIndex, Shape, indices, split
+from gpubudget.core.placement import HostIndex, Rooms, Shape, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -23,11 +23,12 @@ class Pool:
     """A pool. ``spec`` is None while the tree in force does not name it: nothing is placed then.
 
     ``answers`` remembers which gangs it could ever hold. ``kinds`` numbers the shapes seen so far; a shape whose
-    workload must not preempt for now has a number of its own. ``stray`` is the budget of unallocated workloads that
-    name none. ``changes`` counts the changes of hosts; ``due`` asks for a full pass, ``grown`` has the bits of hosts
-    that can give more than at the last pass. The meters are GPU-milliseconds since the pool was first seen:
-    ``allocated`` and ``unallocated`` those held by attempts, ``idle`` and ``unavailable`` those held by none, on ready
-    hosts and on others.
+    workload must not preempt for now has a number of its own. ``timid`` and ``wide`` have the bits of those, and of
+    shapes on several hosts; ``single[n]`` those of shapes of up to ``n`` GPUs on one host. ``stray`` is the budget of
+    unallocated workloads that name none. ``due`` asks for a full pass, ``grown`` has the bits of hosts that can give
+    more than at the last pass. The meters are GPU-milliseconds since the pool was first seen: ``allocated`` and
+    ``unallocated`` those held by attempts, ``idle`` and ``unavailable`` those held by none, on ready hosts and on
+    others.
     """
 
     __slots__ = (
@@ -35,7 +36,6 @@ class Pool:
         "answers",
         "budgets",
         "capacity",
-        "changes",
         "due",
         "fillers",
         "grown",
@@ -50,10 +50,13 @@ class Pool:
         "order",
         "passing",
         "reservation",
+        "single",
         "spec",
         "stray",
+        "timid",
         "unallocated",
         "unavailable",
+        "wide",
     )
 
     def __init__(self, name: str, policy: Policy, now: int, root: Budget = NOBODY) -> None:
@@ -69,8 +72,10 @@ class Pool:
         self.lane = Lane(policy.lookback, now)
         self.kinds: list[tuple[Shape, bool]] = []
         self.numbers: dict[tuple[Shape, bool], int] = {}
+        self.timid = 0
+        self.wide = 0
+        self.single = [0]
         self.reservation: Reservation | None = None
-        self.changes = 0
         self.capacity = Meter()
         self.allocated = Meter()
         self.unallocated = Meter()
@@ -92,9 +97,23 @@ class Pool:
 
     def refresh(self, host: Host) -> None:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""
-        usable = host.state is HostState.READY and self.spec is not None
-        self.index.move(host, host.measure(usable=usable))
-        self.changes += 1
+        rooms = host.measure(usable=host.state is HostState.READY and self.spec is not None)
+        if rooms != host.rooms:
+            self.index.move(host, rooms)
+
+    def gains(self, host: Host, before: Rooms) -> None:
+        """``host`` may give more than ``before``, its rooms until now: something that waits may start there."""
+        if not self.grown >> host.index & 1:
+            host.before = before
+            self.grown |= 1 << host.index
+
+    def still_grown(self, hosts: int) -> int:
+        """Those of ``hosts`` that can still give more than before they gained."""
+        found = 0
+        for host in self.hosts_of(hosts):
+            if any(now > then for now, then in zip(host.rooms, host.before, strict=True)):
+                found |= 1 << host.index
+        return found
 
     def add_host(self, name: str, gpus: int) -> Host:
         """A new host of ``gpus`` GPUs, not yet in any state of use."""
@@ -105,7 +124,7 @@ class Pool:
         if gpus > self.index.top:
             self.index = HostIndex(gpus)
             for each in self.hosts.values():
-                each.rooms = [0, 0, 0, 0]
+                each.rooms = (0, 0, 0, 0)
         for each in self.hosts.values() if self.index.top == gpus else (host,):
             self.refresh(each)
         return host
@@ -148,31 +167,27 @@ class Pool:
         if found is None:
             found = self.numbers[key] = len(self.kinds)
             self.kinds.append(key)
+            self.timid |= timid << found
+            if shape.hosts > 1:
+                self.wide |= 1 << found
+            while len(self.single) <= max(shape.each, self.index.top):
+                self.single.append(self.single[-1])
+            if shape.hosts == 1:
+                for each in range(shape.each, len(self.single)):
+                    self.single[each] |= 1 << found
         return found
 
-    def fitting(self, tier: int, mask: int, hosts: int, *, timid: bool = True) -> int:
-        """Those bits of ``mask`` whose shapes have room in ``tier``, on one of ``hosts`` at least.
-
-        Without the timid ones if so asked.
-        """
+    def fitting(self, tier: int, mask: int, hosts: int) -> int:
+        """Those bits of ``mask`` whose shapes have room in ``tier``, on one of ``hosts`` at least."""
         reach = self.index.reach(tier, hosts)
-        found = 0
-        while mask:
-            bit = mask & -mask
-            mask ^= bit
-            shape, is_timid = self.kinds[bit.bit_length() - 1]
-            if shape.each <= reach and (timid or not is_timid) and (shape.hosts == 1 or self.index.fits(tier, shape)):
+        found = mask & self.single[min(reach, len(self.single) - 1)]
+        wide = mask & self.wide
+        while wide:
+            bit = wide & -wide
+            wide ^= bit
+            shape = self.kinds[bit.bit_length() - 1][0]
+            if shape.each <= reach and self.index.fits(tier, shape):
                 found |= bit
-        return found
-
-    def contested(self, mask: int, hosts: int) -> set[Node]:
-        """The budgets, and those above them, with attempts past their minimum where a shape of ``mask`` might fit."""
-        least = min(self.kinds[number][0].each for number in indices(mask))
-        found: set[Node] = set()
-        for host in self.hosts_of(self.index.having(RIPE, least) & hosts):
-            for attempt in host.attempts.values():
-                if attempt.ripe:
-                    found.update(attempt.leaf.up)
         return found
 
 

@@ -93,14 +93,16 @@ def cheapest_on(
     over = 0 if lane else each - (host.gpus - host.lane - host.ordinary)
     if missing <= 0 and over <= 0:
         return (_NOTHING, []) if bound is None or bound > _NOTHING else None
+    candidates = [
+        attempt
+        for attempt in host.attempts.values()
+        if (attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None)
+    ]
+    if sum(attempt.each for attempt in candidates) < max(missing, over):
+        return None
     # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
     states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
-    for attempt in host.attempts.values():
-        if attempt.allocated:
-            if not attempt.ripe or legal.isdisjoint(attempt.leaf.up):
-                continue
-        elif attempt.stopping:
-            continue
+    for attempt in candidates:
         lost = attempt.lost(now)
         ordinary = attempt.allocated
         for (left, excess), (cost, victims) in list(states.items()):

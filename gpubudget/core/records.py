@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from fractions import Fraction
 
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import Shape
+from gpubudget.core.placement import Rooms, Shape
 from gpubudget.core.usage import Meter
 from gpubudget.core.workload import TRANSITIONS, StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import BrokenInvariantError
@@ -110,6 +110,7 @@ class Host:
 
     __slots__ = (
         "attempts",
+        "before",
         "claims",
         "free",
         "gpus",
@@ -149,21 +150,25 @@ class Host:
         self.stopping_ordinary = 0
         self.owed = 0
         self.held = 0
-        self.rooms = [0, 0, 0, 0]
+        self.rooms: Rooms = (0, 0, 0, 0)
+        self.before: Rooms = (0, 0, 0, 0)  # its rooms before it gained, while the pool says that it did
         self.attempts: dict[int, Attempt] = {}
         self.claims: dict[int, Attempt] = {}
 
-    def measure(self, *, usable: bool) -> tuple[int, int, int, int]:
+    def measure(self, *, usable: bool) -> Rooms:
         """The room in each tier of ``placement.py``."""
         if not usable:
             return (0, 0, 0, 0)
         free = self.free.bit_count()
         slack = self.gpus - self.lane - self.ordinary
-        room = min(free, slack - max(self.stopping_ordinary - self.owed, 0))
+        leaving = self.stopping_ordinary - self.owed
+        room = slack - leaving if leaving > 0 else slack
         can_have = free + self.stopping - self.owed + self.unallocated
-        unallocated = min(can_have, slack)
-        ripe = min(can_have + self.ripe, slack + self.ripe)
-        return (free, max(room, 0), max(unallocated, 0), max(ripe, 0))
+        most = min(slack, can_have)
+        if most < 0:
+            return (free, 0, 0, max(0, most + self.ripe))
+        room = min(room, free)
+        return (free, max(0, room), most, most + self.ripe)
 
 
 class Attempt:
@@ -234,6 +239,7 @@ class Workload:
         "attempts",
         "budget",
         "failures",
+        "fresh",
         "held",
         "patience",
         "preempt_after",
@@ -254,6 +260,7 @@ class Workload:
         self.rank: Rank = (-spec.priority, submitted, spec.id)
         self.state = WorkloadState.PENDING
         self.held = ""
+        self.fresh = False  # it waits and was not tried on every host yet
         self.shapes: dict[str, Shape] = {}
         self.queued: list[tuple[Node, int]] = []
         self.attempt: Attempt | None = None
@@ -272,12 +279,9 @@ class Workload:
 
 
 class Reservation:
-    """Hosts and a time kept for the first workload that cannot start yet.
+    """Hosts and a time kept for the first workload that cannot start yet."""
 
-    ``spare`` remembers what each of the hosts can give others, for as long as ``spare_at`` stays the same.
-    """
-
-    __slots__ = ("bits", "estimate", "hosts", "leaf", "spare", "spare_at", "start", "workload")
+    __slots__ = ("bits", "estimate", "hosts", "leaf", "start", "workload")
 
     def __init__(self, workload: Workload, leaf: Node, hosts: list[Host], start: int, *, estimate: bool) -> None:
         self.workload = workload
@@ -285,8 +289,6 @@ class Reservation:
         self.hosts = hosts
         self.start = start
         self.estimate = estimate
-        self.spare: dict[int, int] = {}
-        self.spare_at = (-1, -1)
         self.bits = 0
         for host in hosts:
             self.bits |= 1 << host.index

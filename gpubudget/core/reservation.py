@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpubudget.core.fairshare import legal_from, outranks
+from gpubudget.core.fairshare import Crossing, crossing_of, outranks
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import Shape
+from gpubudget.core.placement import UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
+from gpubudget.core.records import Host, Node, Reservation, Workload
 
 
 class _Release(NamedTuple):
     time: int
     gpus: int
-    ordinary: int  # how much of it counts as ordinary work, which may not use the lane
     estimate: bool
 
 
@@ -37,107 +36,104 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int)
         return None
     claimant = _Claimant(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
+    latest: int | None = None  # when enough hosts that were looked at can give their GPUs
     for host in pool.hosts.values():
-        if host.state is HostState.READY:
-            when = claimant.earliest(host, shape.each)
-            if when is not None:
-                found.append((when[0], host.index, when[1], host))
+        when = claimant.earliest(host, shape.each, latest) if host.state is HostState.READY else None
+        if when is not None:
+            found.append((when[0], host.index, when[1], host))
+            if len(found) >= shape.hosts:
+                found.sort(key=_when)
+                del found[shape.hosts :]
+                latest = found[-1][0]
     if len(found) < shape.hosts:
         return None
-    found.sort(key=lambda one: one[:2])
-    chosen = found[: shape.hosts]
-    return Forecast(chosen[-1][0], [one[3] for one in chosen], any(one[2] for one in chosen))
+    return Forecast(found[-1][0], [one[3] for one in found], any(one[2] for one in found))
 
 
-def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now: int) -> int:
-    """The bits of the reserved hosts on which a start of ``workload`` now would delay the reservation.
+def _when(one: tuple[int, int, bool, Host]) -> tuple[int, int]:
+    return one[:2]
+
+
+def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, hosts: int, now: int) -> int:
+    """The bits of those of ``hosts`` that are reserved, and where a start of ``workload`` now would delay that.
 
     One that ranks before the reservation's own workload delays it rightly. Others may use what the reservation does
     not need, or anything if they can be stopped for it by then.
     """
+    hosts &= kept.bits
     holder = kept.workload
-    their_leaf = kept.leaf
-    if workload.rank < holder.rank if leaf is their_leaf else outranks(leaf, their_leaf, now):
+    if not hosts or (workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now)):
         return 0
-    shape = holder.shapes[pool.name]
-    claimant = _Claimant(their_leaf, shape.hosts * shape.each * holder.spec.min_runtime, now)
+    shape, each = holder.shapes[pool.name], workload.shapes[pool.name].each
+    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * holder.spec.min_runtime, now)
     until = now + workload.spec.min_runtime
     if until <= kept.start and claimant.may_stop(leaf, until) == until:
         return 0
-    if kept.spare_at != (now, pool.changes):
-        kept.spare_at = (now, pool.changes)
-        kept.spare = {host.index: claimant.room_by(host, kept.start) - shape.each for host in kept.hosts}
-    each = workload.shapes[pool.name].each
     blocked = 0
-    for place, spare in kept.spare.items():
-        if spare < each:
-            blocked |= 1 << place
+    for host in pool.hosts_of(hosts):
+        if claimant.room_by(host, kept.start) - each < shape.each:
+            blocked |= 1 << host.index
     return blocked
 
 
 class _Claimant:
-    """One who waits for GPUs: whom may it stop, and when."""
+    """One who waits for GPUs: whom may it stop, and when. What it learns of a budget it remembers."""
 
     def __init__(self, leaf: Node, commitment: int, now: int) -> None:
         self.leaf = leaf
         self.commitment = commitment
         self.now = now
-        self._today: dict[int, bool] = {}
+        self._crossings: dict[Node, Crossing | None] = {}
 
     def may_stop(self, victim: Node, earliest: int) -> int | None:
-        return legal_from(self.leaf, self.commitment, victim, earliest)
+        """When, from ``earliest`` on, attempts of ``victim`` past their minimum may be stopped; None if never."""
+        if victim in self._crossings:
+            crossing = self._crossings[victim]
+        else:
+            crossing = self._crossings[victim] = crossing_of(self.leaf, self.commitment, victim)
+        return None if crossing is None else crossing.first(earliest)
 
-    def earliest(self, host: Host, each: int) -> tuple[int, bool] | None:
-        """When ``host`` can give ``each`` GPUs, and whether that is an estimate."""
-        have, slack = _given(host)
-        if min(have, slack) >= each:
+    def earliest(self, host: Host, each: int, before: int | None = None) -> tuple[int, bool] | None:
+        """When ``host`` can give ``each`` GPUs, and whether that is an estimate; only times ``before`` that matter."""
+        missing = each - host.rooms[UNALLOCATED]
+        if missing <= 0:
             return self.now, False
+        if before is not None and self._cannot(host, missing, before):
+            return None
         estimate = False
-        for release in sorted(self._releases(host)):
-            have += release.gpus
-            slack += release.ordinary
-            estimate = estimate or release.estimate
-            if min(have, slack) >= each:
-                return release.time, estimate
+        for time, gpus, uncertain in sorted(self._releases(host)):
+            missing -= gpus
+            estimate = estimate or uncertain
+            if missing <= 0:
+                return time, estimate
         return None
+
+    @staticmethod
+    def _cannot(host: Host, missing: int, before: int) -> bool:
+        """Whether the protections on ``host`` alone rule out that so many GPUs are free ``before`` a time."""
+        for attempt in host.attempts.values():
+            if attempt.allocated and (attempt.protected_until < before or attempt.ends_by is not None):
+                missing -= attempt.each
+        return missing > 0 and not host.claims
 
     def room_by(self, host: Host, time: int) -> int:
         """The GPUs that ``host`` can give at ``time``."""
-        have, slack = _given(host)
-        for release in self._releases(host):
-            if release.time <= time:
-                have += release.gpus
-                slack += release.ordinary
-        return min(have, slack)
+        return host.rooms[UNALLOCATED] + sum(release.gpus for release in self._releases(host) if release.time <= time)
 
     def _releases(self, host: Host) -> list[_Release]:
+        """When each ordinary allocated attempt on ``host`` can be gone."""
         found: list[_Release] = []
+        now = self.now
         for attempt in host.attempts.values():
-            if attempt.allocated and attempt.stopping is None:
-                found += self._release(attempt, max(self.now, attempt.protected_until))
+            if attempt.allocated and attempt.stopping is None and not attempt.lane:
+                over = max(now, attempt.protected_until)
+                time = self.may_stop(attempt.leaf, over)
+                if attempt.ends_by is not None and (time is None or attempt.ends_by < time):
+                    found.append(_Release(attempt.ends_by, attempt.each, estimate=False))
+                elif time is not None:
+                    found.append(_Release(time, attempt.each, self.may_stop(attempt.leaf, now) != now))
         for claim in host.claims.values():
-            found += self._release(claim, self.now + claim.workload.spec.min_runtime)
+            time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.spec.min_runtime)
+            if time is not None:
+                found.append(_Release(time, claim.each, estimate=True))
         return found
-
-    def _release(self, attempt: Attempt, earliest: int) -> list[_Release]:
-        if attempt.lane:
-            return [] if attempt.ends_by is None else [_Release(attempt.ends_by, attempt.each, 0, estimate=False)]
-        time = self.may_stop(attempt.leaf, earliest)
-        if attempt.ends_by is not None and (time is None or attempt.ends_by < time):
-            return [_Release(attempt.ends_by, attempt.each, attempt.each, estimate=False)]
-        if time is None:
-            return []
-        estimate = attempt.started is None or not self._ranks_below_today(attempt.leaf)
-        return [_Release(time, attempt.each, attempt.each, estimate)]
-
-    def _ranks_below_today(self, victim: Node) -> bool:
-        known = self._today.get(id(victim))
-        if known is None:
-            known = self._today[id(victim)] = self.may_stop(victim, self.now) == self.now
-        return known
-
-
-def _given(host: Host) -> tuple[int, int]:
-    """What ``host`` can give without stopping allocated work: GPUs, and how much of that to ordinary work."""
-    have = host.free.bit_count() + host.stopping - host.owed + host.unallocated
-    return have, host.gpus - host.lane - host.ordinary

@@ -147,6 +147,7 @@ def wait(state: State, workload: Workload) -> None:
         heappush(state.patience, (workload.preempt_after, workload.spec.id))
     if workload.shapes:
         place(state, workload)
+        workload.fresh = True
         state.fresh.append(workload)
 
 
