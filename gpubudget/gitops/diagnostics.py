@@ -142,7 +142,7 @@ def to_text(diagnostic: Diagnostic, prefix: str = "") -> str:
     head = f"{_place(diagnostic.position, prefix)}: {diagnostic.severity}[{diagnostic.rule}]: {diagnostic.message}"
     notes = [f"    {_place(position, prefix)}: {message}" for position, message in diagnostic.related]
     hint = [f"    hint: {diagnostic.hint}"] if diagnostic.hint else []
-    return "\n".join([head, *notes, *hint])
+    return "\n".join(map(_shown, [head, *notes, *hint]))
 
 
 def to_json(diagnostic: Diagnostic, prefix: str = "") -> dict[str, Any]:
@@ -151,20 +151,22 @@ def to_json(diagnostic: Diagnostic, prefix: str = "") -> dict[str, Any]:
         "severity": str(diagnostic.severity),
         "rule": diagnostic.rule,
         **_place_json(diagnostic.position, prefix),
-        "message": diagnostic.message,
-        "hint": diagnostic.hint,
-        "related": [{**_place_json(position, prefix), "message": text} for position, text in diagnostic.related],
+        "message": _shown(diagnostic.message),
+        "hint": _shown(diagnostic.hint),
+        "related": [
+            {**_place_json(position, prefix), "message": _shown(text)} for position, text in diagnostic.related
+        ],
     }
 
 
 def _place(position: Position, prefix: str) -> str:
-    return f"{_shown(prefix + position.file)}:{position.line}:{position.column}"
+    return f"{prefix}{position.file}:{position.line}:{position.column}"
 
 
 def _place_json(position: Position, prefix: str) -> dict[str, Any]:
     return {"file": _shown(prefix + position.file), "line": position.line, "column": position.column}
 
 
-def _shown(path: str) -> str:
-    """A path that can be printed: what is not text or cannot be seen is escaped."""
-    return path if path.isprintable() else path.encode("unicode_escape", "backslashreplace").decode("ascii")
+def _shown(text: str) -> str:
+    """A text that can be printed on one line: if anything in it cannot be seen, all but ASCII is escaped."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -17,6 +17,7 @@ from gpubudget.gitops.document import Child, Term, WrittenShares
 from gpubudget.units import about_share, format_share
 
 _MOST_REPORTED = 20
+_MOST_NAMED = 30
 _MOST_POOLS = 16  # the schema refuses a cluster with more
 _UNREADABLE = 10**9
 
@@ -96,7 +97,9 @@ def _terms(children: tuple[Child, ...], now: list[Term | None]) -> list[tuple[st
 def _problem(path: str, at: Position, terms: list[tuple[str, Term]], where: str) -> Diagnostic:
     total = sum((term.share for _, term in terms), Fraction(0))
     over = exact(total - 1)
-    listed = " + ".join(f"{name} {format_share(term.share)}" for name, term in terms)
+    listed = " + ".join(f"{name} {format_share(term.share)}" for name, term in terms[:_MOST_NAMED])
+    if len(terms) > _MOST_NAMED:
+        listed += f" + {len(terms) - _MOST_NAMED} more, all listed below"
     message = f"the children of {path} sum to {exact(total)}{where}, {over} more than the whole: {listed}"
     related = tuple(Related(term.at, f"{name} gets {format_share(term.share)}") for name, term in terms)
     return Diagnostic("share-sum", at, message, f"take {over} or more away from them", related)

@@ -48,6 +48,13 @@ def test_what_cannot_be_printed_is_escaped() -> None:
     odd = Diagnostic("file-name", Position("a\x1b[31m\udcff.yaml"), "m")
     assert to_text(odd).startswith(r"a\x1b[31m\udcff.yaml:1:1: error")
     assert to_json(odd)["file"] == r"a\x1b[31m\udcff.yaml"
+    name = Diagnostic("name-syntax", Position("f"), "the key a\nb\x1b", "mend\r", (Related(Position("g"), "\0"),))
+    assert to_text(name).splitlines() == [
+        r"f:1:1: error[name-syntax]: the key a\nb\x1b",
+        r"    g:1:1: \x00",
+        r"    hint: mend\r",
+    ]
+    assert all(str(value).isprintable() for value in to_json(name).values())
     assert quoted("a\nb") == r"'a\nb'"
     assert quoted("x" * 1000) == f"'{'x' * 60}...'"
 

@@ -74,6 +74,13 @@ def test_every_term_is_named_where_it_stands(load: Load) -> None:
     assert found.hint == "take 10% or more away from them"
 
 
+def test_very_many_terms_are_listed_below_the_message(problems: Problems) -> None:
+    """The message stays readable; the places below it are still those of every term."""
+    [found] = problems("children:\n" + "".join(f"  c{i}: 2%\n" for i in range(60)))
+    assert found.message.endswith("+ c28 2% + c29 2% + 30 more, all listed below")
+    assert len(found.related) == 60
+
+
 def test_every_budget_is_checked_not_one_path(load: Load) -> None:
     """Sums are checked at every node, whatever its place in the tree (gitops.md: KAI#1923, yunikorn-core PR#704)."""
     over = "kind: Budget\nchildren: {x: 60%, y: 60%}\n"
