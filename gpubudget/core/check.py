@@ -116,8 +116,10 @@ def _check_node(node: Node) -> None:
         mask = 0
         for child in node.children:
             mask |= child.mask
-        sums = tuple(sum(getattr(child, name) for child in node.children) for name in ("at0", "slope", "ripe"))
-        _demand(sums == (node.at0, node.slope, node.ripe), f"budget {node.path} is not the sum of its children")
+        sums = tuple(sum(getattr(child, name) for child in node.children) for name in ("at0", "slope", "ripe", "held"))
+        _demand(
+            sums == (node.at0, node.slope, node.ripe, node.held), f"budget {node.path} is not the sum of its children"
+        )
     else:
         mask = sum(1 << number for number in node.queues)
         ripe = sum(attempt.gpus for attempt in node.ripe_attempts.values())
@@ -145,7 +147,11 @@ def _check_ledger(state: State, pool: Pool) -> None:
             expected = slopes[id(leaf)] - leaf.tail
             _demand(leaf.slope == expected, f"budget {leaf.path}: slope {leaf.slope}, not {expected}")
             _demand(leaf.usage(state.now) >= 0, f"budget {leaf.path}: usage below zero")
-            ends = leaf.spent.slope == sum(a.gpus for a in _attempts(pool) if a.leaf is leaf and a.started is not None)
+            ends = (
+                leaf.held
+                == leaf.spent.slope
+                == sum(a.gpus for a in _attempts(pool) if a.leaf is leaf and a.started is not None)
+            )
             _demand(ends, f"budget {leaf.path}: it holds other GPUs than its attempts")
 
 

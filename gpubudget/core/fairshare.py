@@ -146,10 +146,5 @@ def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing | None:
         return Crossing(1, 0, 0)
     start = theirs.at0 * theirs.fold - (mine.at0 + commitment) * mine.fold
     slope = theirs.slope * theirs.fold - mine.slope * mine.fold
-    later = slope if slope > 0 else _held(theirs) * theirs.fold - _held(mine) * mine.fold
+    later = slope if slope > 0 else theirs.held * theirs.fold - mine.held * mine.fold
     return Crossing(start, slope, later)
-
-
-def _held(node: Node) -> int:
-    """The GPUs that allocated attempts of a budget and all below hold, protected or not."""
-    return sum(leaf.spent.slope for leaf in node.leaves())

@@ -92,6 +92,8 @@ def begin(state: State, pool: Pool, attempt: Attempt) -> None:
         pool.fillers.ledger.occupy(leaf, attempt.gpus, now)
         pool.unallocated.change(attempt.gpus, now)
     leaf.spent.change(attempt.gpus, now)
+    for node in leaf.up:
+        node.held += attempt.gpus
     if spec.max_runtime is not None:
         attempt.ends_by = now + max(spec.max_runtime - workload.ran, 0)
         heappush(state.limits, (attempt.ends_by, attempt.serial, attempt))
@@ -215,6 +217,8 @@ def _settle(state: State, pool: Pool, attempt: Attempt) -> None:
         pool.fillers.ledger.occupy(leaf, -gpus, now)
         pool.unallocated.change(-gpus, now)
     leaf.spent.change(-gpus, now)
+    for node in leaf.up:
+        node.held -= gpus
     if attempt.lane:
         pool.lane.stop(attempt, now)
         pool.lane.person(attempt.workload.spec.owner).running -= 1

@@ -22,9 +22,10 @@ class Node:
     """A budget in one pool, or, where ``reserve`` is set, what a budget with children keeps for itself.
 
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
-    (``ripe_attempts``); ``mask`` (a bit for each shape that waits) and ``ripe`` (GPUs of such attempts) sum up all
-    below. ``fold``, ``order`` and ``base`` turn usage into rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail``
-    belong to the ledger; ``spent`` is all occupancy ever, kept for leaves only.
+    (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``ripe`` (GPUs of such attempts) and ``held`` (GPUs
+    of all running attempts) sum up all below. ``fold``, ``order`` and ``base`` turn usage into rank: see
+    ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger; ``spent`` is all occupancy ever, kept for
+    leaves only.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Node:
         "base",
         "children",
         "fold",
+        "held",
         "mask",
         "order",
         "parent",
@@ -62,6 +64,7 @@ class Node:
         self.at0 = 0
         self.slope = 0
         self.tail = 0
+        self.held = 0
         self.spent = Meter()
         self.mask = 0
         self.queues: dict[int, Queue] = {}

@@ -71,7 +71,8 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
         return 0
     blocked = 0
     for host in pool.hosts_of(hosts):
-        if claimant.room_by(host, kept.start) - each < shape.each:
+        whole = host.gpus - host.lane
+        if whole < each + shape.each or claimant.room_by(host, kept.start) < each + shape.each:
             blocked |= 1 << host.index
     return blocked
 

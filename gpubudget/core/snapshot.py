@@ -121,6 +121,7 @@ def _load_ranking(ranking: Ranking, data: Data, stray: Node | None) -> None:
         leaf.tail = tail
         leaf.spent = Meter(spent_at0, spent_slope)
         for node in leaf.up:
+            node.held += spent_slope
             node.at0 += at0
             node.slope += slope
     _load_ledger(ranking.ledger, data["ledger"], leaves)
