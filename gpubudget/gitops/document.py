@@ -139,8 +139,6 @@ def read_cluster(file: str, root: Value, problems: list[Diagnostic]) -> ClusterF
             hint = "write a name such as Europe/Berlin or UTC; if it is right, install the system's tzdata"
             problems.append(Diagnostic("timezone-unknown", value_place(file, root, "timezone"), message, hint))
     policy, places = _policy(file, root.get("policy"), problems)
-    if "policy" in root:
-        places[""] = value_place(file, root, "policy")
     return ClusterFile(
         name if isinstance(name, str) else "cluster",
         timezone if isinstance(timezone, str) else "UTC",

@@ -190,7 +190,7 @@ def policy(cluster: ClusterFile) -> Iterator[Diagnostic]:
         limit, word, name = (low, "less", low_name) if value < low else (high, "more", high_name)
         shown = name if name[0].isdigit() else f"{name}, {format_duration(limit)}"
         message = f"policy.{key} is {format_duration(value)}, {word} than {shown}"
-        at = cluster.places.get(key) or cluster.places.get(name) or cluster.places[""]
+        at = cluster.places.get(key) or cluster.places[name]
         yield Diagnostic("policy-bounds", at, message, f"it may be {low_name} to {high_name}")
     if lane and lane.max_gpus > lane.gpus:
         message = f"policy.debug.max_gpus is {lane.max_gpus}, but the lane has only {lane.gpus} GPUs"

@@ -197,7 +197,7 @@ class _Builder:
                     self.problem("yaml-directive", event, "a directive stands before the document", "remove it")
         if self.root is None:
             place = Position(self.file)
-            hint = "describe the budget here or remove the file"
+            hint = "write what belongs here, or remove the file"
             self.problems.append(Diagnostic("yaml-empty", place, "the file has no content", hint))
 
     def open(self, event: Event, container: type[Map | Seq]) -> bool:
@@ -205,7 +205,7 @@ class _Builder:
         self.refuse_decoration(event)
         if len(self.stack) == MAX_DEPTH:
             message = f"values are nested more than {MAX_DEPTH} levels deep"
-            self.problem("yaml-depth", event, message, "a budgets file needs no more than seven")
+            self.problem("yaml-depth", event, message, "look for a bracket too many")
             self.root = None
             return False
         mark = event.start_mark

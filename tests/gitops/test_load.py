@@ -247,6 +247,11 @@ def test_people_stand_once_in_a_list(problems: Problems) -> None:
         ("preempt_backoff: 9h", "policy-bounds", "preempt_backoff is 9h, more than max_preempt_backoff, 8h"),
         ("max_preempt_backoff: 1m", "policy-bounds", "preempt_backoff is 10m, more than max_preempt_backoff, 1m"),
         ("debug: {gpus: 8, max_runtime: 8d}", "policy-bounds", "debug.max_runtime is 8d, more than lookback, 7d"),
+        (
+            "lookback: 2m\n  max_min_runtime: 1m\n  debug: {gpus: 8}",
+            "policy-bounds",
+            "max_runtime is 15m, more than lookback",
+        ),
         ("debug: {gpus: 8, max_gpus: 16}", "policy-bounds", "debug.max_gpus is 16, but the lane has only 8"),
         ("debug: {gpus: 32}", "lane-size", "keeps 32 GPUs of each pool, but b200 has 32"),
         ("grace_period: 1h1h", "duration-syntax", "'1h1h' has its units out of order or twice"),

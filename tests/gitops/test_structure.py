@@ -13,7 +13,7 @@ from gpubudget.gitops.diagnostics import RULES, Diagnostic, Position
 from gpubudget.gitops.load import LoadResult
 from gpubudget.gitops.yamlfile import Map, Seq, Value, parse
 
-KINDS = ("budget", "cluster")
+KINDS = sorted(path.name.removesuffix(".schema.json") for path in structure.SCHEMAS.iterdir())
 
 
 def validated(text: str, kind: str = "budget") -> list[tuple[str, int, int, str]]:
