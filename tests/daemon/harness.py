@@ -118,13 +118,18 @@ class Daemon:
             self._start_thread()
         return self
 
-    def _start_process(self) -> None:
+    def spawn(self) -> subprocess.Popen[str]:
+        """Begin to start the process; ``start`` also waits until it listens."""
         options = [f"--{name.replace('_', '-')}={value}ms" for name, value in self.settings.items()]
         listen = f"127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "gpubudget.cli.main", "serve", f"--db={self.db}", f"--listen={listen}"]
         command += [f"--admin-token-file={self.admin_file}", *options]
         with self.errors.open("a") as errors:
             self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        return self._child
+
+    def _start_process(self) -> None:
+        self._child = self.spawn()
         assert self._child.stdout is not None
         readable, _, _ = select.select([self._child.stdout], [], [], 4 * PATIENCE)
         line = self._child.stdout.readline() if readable else ""
