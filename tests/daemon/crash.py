@@ -274,73 +274,94 @@ def usage_by_sum(lines: list[dict[str, Any]], now: int) -> Counter[str]:
     return usage
 
 
-def crash(
-    folder: Path, kills: int, seed: int = 0, report: Callable[[str], None] = lambda _text: None
-) -> dict[str, int]:
-    """Kill a daemon so many times and check everything; figures of what happened. Raises Wrong."""
-    chance, world = random.Random(seed), World()
-    daemon = Daemon(folder, process=True, lost_after=20_000, poll=200)
-    daemon.start()
-    policy = Policy(grace_period=1_000, rebalance_interval=200, failed_soon=100, preempt_backoff=100)
-    daemon.api()("PUT", "/v1/budgets", put_body(small_tree(hosts=len(HOSTS), policy=policy)))
-    agents = [Agent(world, daemon.user(host, "agent", host), host, seed + i) for i, host in enumerate(HOSTS)]
-    people = [(person, daemon.user(person)) for person in PEOPLE]
-    token = str(daemon.user("observer").token)
-    faults: list[BaseException] = []
+class Crew:
+    """Threads that go on through everything, and what went wrong in them."""
 
-    def thread(work: Callable[..., None], *arguments: object) -> threading.Thread:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.threads: list[threading.Thread] = []
+        self.faults: list[BaseException] = []
+
+    def begin(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        """A thread does some work."""
+
         def guarded() -> None:
             try:
                 work(*arguments)
-            except BaseException as error:  # noqa: BLE001 - told at the end
-                faults.append(error)
+            except BaseException as error:  # noqa: BLE001 - told by ``sound``
+                self.faults.append(error)
 
-        found = threading.Thread(target=guarded, daemon=True)
-        found.start()
-        return found
+        self.threads.append(threading.Thread(target=guarded, daemon=True))
+        self.threads[-1].start()
+        return self.threads[-1]
 
-    callers = [thread(submitter, world, api, person, seed) for person, api in people]
-    others = [thread(agent_loop, world, agent) for agent in agents] + [thread(listener, world, daemon, token)]
-
-    def sound() -> bool:
-        if faults or world.wrong:
-            raise Wrong(f"{world.wrong[:3]} {faults[:3]}")
+    def sound(self) -> bool:
+        """Raise Wrong if anything was wrong so far."""
+        if self.faults or self.world.wrong:
+            raise Wrong(f"{self.world.wrong[:3]} {self.faults[:3]}")
         return True
 
+    def end(self) -> None:
+        """Let all threads end."""
+        self.world.calm.set()
+        self.world.over.set()
+        for thread in self.threads:
+            thread.join(30)
+
+
+def crash(folder: Path, kills: int, seed: int = 0, report: Callable[[str], None] = lambda _: None) -> dict[str, int]:
+    """Kill a daemon so many times and check everything; figures of what happened. Raises Wrong."""
+    chance, world = random.Random(seed), World()
+    crew = Crew(world)
+    daemon = Daemon(folder, process=True, lost_after=20_000, poll=200).start()
+    policy = Policy(grace_period=1_000, rebalance_interval=200, failed_soon=100, preempt_backoff=100)
+    daemon.api()("PUT", "/v1/budgets", put_body(small_tree(hosts=len(HOSTS), policy=policy)))
+    token = str(daemon.user("observer").token)
+    agents = [Agent(world, daemon.user(host, "agent", host), host, seed + i) for i, host in enumerate(HOSTS)]
     try:
+        callers = [crew.begin(submitter, world, daemon.user(person), person, seed) for person in PEOPLE]
+        for agent in agents:
+            crew.begin(agent_loop, world, agent)
+        crew.begin(listener, world, daemon, token)
         for number in range(1, kills + 1):
             time.sleep(chance.uniform(0.02, 0.35))
-            daemon.kill()
-            Left(daemon.db).check(world, full=number % FULL_REPLAY_EVERY == 0)
-            if chance.random() < 0.1:  # a kill while it recovers
-                daemon.spawn()
-                time.sleep(chance.uniform(0.1, 0.5))
-                daemon.kill()
-            daemon.start()
-            sound()
+            one_kill(daemon, world, chance, full=number % FULL_REPLAY_EVERY == 0)
+            crew.sound()
             if number % FULL_REPLAY_EVERY == 0:
                 report(f"{number} kills, {len(world.accepted)} accepted, {len(world.begun)} processes")
         world.calm.set()
         for caller in callers:
             caller.join(30)
-        observer = daemon.api(token)
-        waits = "/v1/workloads?limit=1000&state=pending,held,starting,running,stopping"
-        eventually(lambda: sound() and not observer("GET", waits)["workloads"], 120)
-        before = observer("GET", "/v1/budgets")
-        daemon.kill()
-        Left(daemon.db).check(world, full=True)
-        daemon.start()
-        after = daemon.api(token)("GET", "/v1/budgets")
-        if usages(before) != usages(after):
-            raise Wrong("usage is not the same before the last kill and after it")
-        sound()
+        last_kill(daemon, world, crew, token)
         return _ended(daemon, world)
     finally:
-        world.calm.set()
-        world.over.set()
+        crew.end()
         daemon.stop()
-        for each in (*callers, *others):
-            each.join(30)
+
+
+def one_kill(daemon: Daemon, world: World, chance: random.Random, *, full: bool) -> None:
+    """Kill the daemon, look at what it left, and start it again; now and then it is also killed while it recovers."""
+    daemon.kill()
+    Left(daemon.db).check(world, full=full)
+    if chance.random() < 0.1:
+        daemon.spawn()
+        time.sleep(chance.uniform(0.1, 0.5))
+        daemon.kill()
+    daemon.start()
+
+
+def last_kill(daemon: Daemon, world: World, crew: Crew, token: str) -> None:
+    """Let all work end, so that usage stands still, and see that a kill does not change it."""
+    observer = daemon.api(token)
+    waits = "/v1/workloads?limit=1000&state=pending,held,starting,running,stopping"
+    eventually(lambda: crew.sound() and not observer("GET", waits)["workloads"], 120)
+    before = observer("GET", "/v1/budgets")
+    daemon.kill()
+    Left(daemon.db).check(world, full=True)
+    daemon.start()
+    if usages(before) != usages(daemon.api(token)("GET", "/v1/budgets")):
+        raise Wrong("usage is not the same before the last kill and after it")
+    crew.sound()
 
 
 def usages(budgets: dict[str, Any]) -> dict[str, int]:
