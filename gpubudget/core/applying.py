@@ -34,7 +34,7 @@ def apply(state: State, tree: Tree, commit: str) -> None:
         for host in pool.hosts.values():
             pool.refresh(host)
         settle_lane(pool)
-        pool.reservation = None
+        pool.lapse()
         pool.due = True
     for workload in list(state.workloads.values()):
         if workload.budget is not None:

@@ -182,7 +182,7 @@ def removed(state: State, host: Host) -> None:
     settle_lane(pool)
     pool.due = True
     if pool.reservation is not None and host in pool.reservation.hosts:
-        pool.reservation = None
+        pool.lapse()
     look_again(state, all_waiting=True)
 
 
@@ -196,4 +196,4 @@ def _drop_claims(state: State, host: Host, reason: str) -> None:
             state.decisions.append(Hold(claim.workload.spec.id, claim.workload.held, state.cause))
     pool = state.pools[host.pool]
     if pool.reservation is not None and host in pool.reservation.hosts:
-        pool.reservation = None
+        pool.lapse()

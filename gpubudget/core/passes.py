@@ -18,7 +18,7 @@ from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
-from gpubudget.core.reservation import Forecast, blocked_hosts, forecast
+from gpubudget.core.reservation import Forecast, blocked_hosts, can_keep, forecast
 from gpubudget.core.state import State
 
 _TRIES = 8
@@ -56,6 +56,9 @@ def run(state: State) -> None:
         if state.fresh:
             again = True
             _try_fresh(state)
+    for pool in state.pools.values():
+        if pool.lapsed:
+            _first(state, pool)
 
 
 def _try_fresh(state: State) -> None:
@@ -92,8 +95,6 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
             _first(state, pool)
         else:
             hosts = pool.still_grown(hosts)
-    if pool.reservation is None and not full:
-        _first(state, pool)
     if pool.fillers.root.mask | pool.stray.mask:
         _unallocated(state, pool)
     pool.passing = False
@@ -199,8 +200,16 @@ def _start_in(state: State, pool: Pool, leaf: Node, mask: int, search: Search) -
         return False
     workload, place = best
     if not _prefers_another(state, pool, workload):
-        launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+        _launch(state, pool, workload, leaf, place)
     return True
+
+
+def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, place: Place) -> None:
+    """Start a workload; a reservation that its hosts cannot keep any more, since it ranks better, is given up."""
+    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    kept = pool.reservation
+    if kept is not None and workload.spec.allocated and not can_keep(pool, kept, place.hosts, state.now):
+        pool.lapse()
 
 
 def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
@@ -268,7 +277,7 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
         place = None if free is None else Place(_hosts(pool, free), [])
     if place is None:
         return False
-    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    _launch(state, pool, workload, leaf, place)
     return True
 
 
@@ -311,6 +320,7 @@ def _hosts(pool: Pool, places: list[int]) -> list[Host]:
 def _first(state: State, pool: Pool) -> None:
     """Keep the reservation with the best-ranked allocated workload that cannot start and has a time."""
     root, now = pool.budgets.root, state.now
+    pool.lapsed = False
     if not root.mask:
         pool.reservation = None
         return

@@ -44,6 +44,7 @@ class Pool:
         "index",
         "kinds",
         "lane",
+        "lapsed",
         "last_pass",
         "name",
         "numbers",
@@ -76,6 +77,7 @@ class Pool:
         self.wide = 0
         self.single = [0]
         self.reservation: Reservation | None = None
+        self.lapsed = False  # the reservation was given up and none was looked for since
         self.capacity = Meter()
         self.allocated = Meter()
         self.unallocated = Meter()
@@ -100,6 +102,12 @@ class Pool:
         rooms = host.measure(usable=host.state is HostState.READY and self.spec is not None)
         if rooms != host.rooms:
             self.index.move(host, rooms)
+
+    def lapse(self) -> None:
+        """Give up the reservation: its workload starts or is gone, or its hosts cannot keep it."""
+        if self.reservation is not None:
+            self.reservation = None
+            self.lapsed = True
 
     def gains(self, host: Host, before: Rooms) -> None:
         """``host`` may give more than ``before``, its rooms until now: something that waits may start there."""

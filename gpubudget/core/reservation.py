@@ -77,6 +77,16 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     return blocked
 
 
+def can_keep(pool: Pool, kept: Reservation, changed: list[Host], now: int) -> bool:
+    """Whether those of the reserved hosts that are in ``changed`` can still give their GPUs at the reserved time."""
+    hosts = [host for host in changed if kept.bits >> host.index & 1]
+    if not hosts:
+        return True
+    shape = kept.workload.shapes[pool.name]
+    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.spec.min_runtime, now)
+    return all(claimant.room_by(host, kept.start) >= shape.each for host in hosts)
+
+
 class _Claimant:
     """One who waits for GPUs: whom may it stop, and when. What it learns of a budget it remembers."""
 

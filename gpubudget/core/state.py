@@ -172,7 +172,7 @@ def unwait(state: State, workload: Workload) -> None:
     for name in workload.shapes:
         reservation = state.pools[name].reservation
         if reservation is not None and reservation.workload is workload:
-            state.pools[name].reservation = None
+            state.pools[name].lapse()
             state.pools[name].grown |= reservation.bits
 
 
