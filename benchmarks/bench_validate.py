@@ -4,6 +4,7 @@ The bar is 1 second for either. Prints one line for each; ends with 1 if the bar
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -51,15 +52,17 @@ def main() -> int:
             expected = build(Path(folder))
             (Path(folder) / "cluster.yaml").write_text(CLUSTER)
             command = [sys.executable, "-m", "gpubudget", "validate", "-o", "json", folder]
-            times = []
+            times, cpu = [], []
             for _ in range(5):
-                start = time.perf_counter()
+                start, before = time.perf_counter(), os.times()
                 done = subprocess.run(command, check=True, capture_output=True)
                 times.append(time.perf_counter() - start)
+                after = os.times()
+                cpu.append(sum(after[2:4]) - sum(before[2:4]))
                 found = json.loads(done.stdout)["budgets"]
                 assert found == expected, (found, expected)
             missed |= min(times) > BAR_S
-            took = f"{min(times):.2f} s (slowest of {len(times)}: {max(times):.2f} s)"
+            took = f"{min(times):.2f} s (slowest of {len(times)}: {max(times):.2f} s; {min(cpu):.2f} s of processor)"
             print(f"validate {name}: {expected} budgets in {took}, start included; the bar is {BAR_S:.0f} s")
     return int(missed)
 

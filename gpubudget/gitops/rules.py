@@ -22,11 +22,14 @@ from gpubudget.gitops.document import (
     WrittenChange,
     WrittenShares,
 )
-from gpubudget.gitops.sums import exact
+from gpubudget.gitops.sums import exact, left_over
 from gpubudget.units import DAY, HOUR, SECOND, format_duration
 
 MAX_LEVELS = 16
 """Budgets below the root may be nested this deeply."""
+
+
+_NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,21 +212,22 @@ def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Di
         if budget.file and not budget.description.managers:
             message = f"{path} names no manager, so nobody is asked to approve its changes"
             yield Diagnostic("manager-missing", Position(budget.file.file), message, "add managers: [NAME]")
-    effective = {(ROOT, pool.name): (1, 1) for pool in pools}
+    effective = {ROOT: [(1, 1) for _ in pools]}
     for path, budget in reached.items():
-        parent, members = parent_path(path), budget.description.members
-        kept = Fraction(0)
-        for pool in pools:
-            gets, whole = effective[parent, pool.name]
-            own = budget.shares.of(pool.name) if budget.shares else None
-            if own:
-                gets, whole = gets * own.share.numerator, whole * own.share.denominator
-                effective[path, pool.name] = gets, whole
-            kept = max(kept, _kept(budget, pool.name) if gets else kept)
+        members, shares = budget.description.members, budget.shares
+        own = [shares.of(pool.name) if shares else None for pool in pools]
+        parts = [
+            (gets * term.share.numerator, whole * term.share.denominator) if term else (gets, whole)
+            for term, (gets, whole) in zip(own, effective[parent_path(path)], strict=True)
+        ]
+        effective[path] = parts
+        for pool, (gets, whole) in zip(pools, parts, strict=True):
             gpus = gets * pool.hosts * pool.gpus_per_host
             if members and 0 < gpus < whole:
                 message = f"the share of {path} comes to {_hundredths(gpus, whole)} GPUs of {pool.name}, less than one"
                 yield Diagnostic("guarantee-small", budget.at, message, "it can still save up GPU-time for short runs")
+        funded = [pool.name for pool, (gets, _) in zip(pools, parts, strict=True) if gets]
+        kept = max((left_over(budget.children, pool) for pool in funded), default=_NOTHING)
         at = Position(budget.file.file) if budget.file else budget.at
         if kept and not members:
             message = f"{path} keeps {exact(kept)} of its share, but has no members to spend it"
@@ -233,14 +237,6 @@ def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Di
             yield Diagnostic(
                 "nothing-to-spend", members[0].at, message, "leave a part of its share to the budget itself"
             )
-
-
-_WHOLE = Fraction(1)
-
-
-def _kept(budget: Listed, pool: str) -> Fraction:
-    terms = (child.shares.of(pool) for child in budget.children)
-    return _WHOLE - sum((term.share for term in terms if term), Fraction(0)) if budget.children else _WHOLE
 
 
 def _hundredths(number: int, whole: int) -> str:

@@ -16,6 +16,7 @@ from gpubudget.gitops.diagnostics import Diagnostic, Position, Related
 from gpubudget.gitops.document import Child, Term, WrittenShares
 from gpubudget.units import about_share, format_share
 
+_ALL = Fraction(1)
 _MOST_REPORTED = 20
 _MOST_NAMED = 30
 _MOST_POOLS = 16  # the schema refuses a cluster with more
@@ -84,6 +85,15 @@ def _sweep(
         if is_last_of_moment and total > worst:
             worst = total
             yield date, _terms(children, now)
+
+
+def left_over(children: tuple[Child, ...], pool: str) -> Fraction:
+    """What the children of a budget leave to it in ``pool``, but for dated changes."""
+    if not children:
+        return _ALL
+    terms = [term for child in children if (term := child.shares.of(pool))]
+    whole = math.lcm(*(term.share.denominator for term in terms))
+    return Fraction(whole - sum(_units(term, whole) for term in terms), whole)
 
 
 def _units(term: Term | None, whole: int) -> int:

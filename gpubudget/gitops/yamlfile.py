@@ -249,39 +249,36 @@ class _Builder:
 
     def add(self, value: Value, event: Event) -> None:
         """Put a value where it belongs: as the root, an item, a key or the value of the key that waits."""
-        mark = event.start_mark
         if not self.stack:
             self.root = value
             return
-        container = self.stack[-1]
+        container, mark = self.stack[-1], event.start_mark
+        line, column = mark.line + 1, mark.column + 1
         if isinstance(container, Seq):
             container.append(value)
-            container.spots.append((mark.line + 1, mark.column + 1))
+            container.spots.append((line, column))
             return
         key = self.keys[-1]
         if key is None:
-            self.keys[-1] = self.key(container, value, event)
+            if type(value) is not str or value in container:
+                self.refuse_key(container, value, event)
+                value = None
+            self.keys[-1] = (value, line, column)
             return
-        text, line, column = key
+        text, key_line, key_column = key
         if text is not None:
             container[text] = value
-            container.spots[text] = (line, column, mark.line + 1, mark.column + 1)
+            container.spots[text] = (key_line, key_column, line, column)
         self.keys[-1] = None
 
-    def key(self, mapping: Map, value: Value, event: Event) -> tuple[str | None, int, int]:
-        """A key of ``mapping``; without text when it is refused."""
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+    def refuse_key(self, mapping: Map, value: Value, event: Event) -> None:
+        """Say what is wrong with a key of ``mapping``."""
         if type(value) is not str:
-            message = "this key is not text, but " + described(value)
-            self.problem("yaml-key", event, message, "put the key in quotes")
-            return (None, line, column)
-        if value in mapping:
-            first = key_place(self.file, mapping, value)
-            message = f"the key {quoted(value)} stands twice, first in line {first.line}"
-            related = (Related(first, "here first"),)
-            self.problem("duplicate-key", event, message, "keep one of the two", related)
-            return (None, line, column)
-        return (value, line, column)
+            self.problem("yaml-key", event, f"this key is not text, but {described(value)}", "put the key in quotes")
+            return
+        first = key_place(self.file, mapping, value)
+        message = f"the key {quoted(value)} stands twice, first in line {first.line}"
+        self.problem("duplicate-key", event, message, "keep one of the two", (Related(first, "here first"),))
 
     def refuse_decoration(self, event: Event) -> None:
         """Report the anchor or tag of a value."""
