@@ -56,9 +56,6 @@ def run(state: State) -> None:
         if state.fresh:
             again = True
             _try_fresh(state)
-    for pool in state.pools.values():
-        if pool.lapsed:
-            _first(state, pool)
 
 
 def _try_fresh(state: State) -> None:
@@ -86,10 +83,11 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         return
     pool.passing = True
     _lane(state, pool)
-    if full:
+    if full or pool.lapsed:
         _first(state, pool)
-    elif pool.reservation is not None and pool.reservation.bits & hosts:
-        _keep_word(state, pool, pool.reservation)
+    kept = pool.reservation
+    if kept is not None and not full and kept.bits & hosts:
+        _keep_word(state, pool, kept)
     while _start_one(state, pool, hosts):
         if full:
             _first(state, pool)
@@ -355,9 +353,9 @@ def _reserve(state: State, pool: Pool, workload: Workload, leaf: Node, found: Fo
 
 
 def _keep_word(state: State, pool: Pool, kept: Reservation) -> None:
-    """Start the workload that has the reservation, if it can start now."""
+    """Start the gang on several hosts that has the reservation, if it can start now and nothing ranks before it."""
     shape = kept.workload.shapes[pool.name]
-    if pool.index.fits(RIPE, shape):
+    if shape.hosts > 1 and pool.index.fits(RIPE, shape) and _leads(pool, kept.leaf, state.now):
         _try(state, pool, kept.workload, kept.leaf, shape)
 
 

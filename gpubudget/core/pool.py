@@ -106,6 +106,7 @@ class Pool:
     def lapse(self) -> None:
         """Give up the reservation: its workload starts or is gone, or its hosts cannot keep it."""
         if self.reservation is not None:
+            self.grown |= self.reservation.bits
             self.reservation = None
             self.lapsed = True
 

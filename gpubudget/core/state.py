@@ -173,7 +173,6 @@ def unwait(state: State, workload: Workload) -> None:
         reservation = state.pools[name].reservation
         if reservation is not None and reservation.workload is workload:
             state.pools[name].lapse()
-            state.pools[name].grown |= reservation.bits
 
 
 def rewait(state: State, workload: Workload) -> None:
