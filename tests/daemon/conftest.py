@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Daemon, FakeAgent, put_body, small_tree, stopped_at_end
+from tests.daemon.harness import Api, Daemon, FakeAgent, put_body, small_tree, stopped_at_end
 
 
 @pytest.fixture
@@ -29,3 +29,19 @@ def agents(daemon: Daemon) -> list[FakeAgent]:
     for agent in found:
         agent.sync()
     return found
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon with budgets and two hosts for all tests of a module that change nothing."""
+    with stopped_at_end(Daemon(tmp_path_factory.mktemp("still"))) as daemon:
+        daemon.api()("PUT", "/v1/budgets", put_body(small_tree()))
+        for host in ("h1", "h2"):
+            FakeAgent(daemon.user(host, "agent", host), host).sync()
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def alice(still: Daemon) -> Api:
+    """A user of that daemon."""
+    return still.user("alice")
