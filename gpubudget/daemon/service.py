@@ -40,8 +40,8 @@ from gpubudget.units import DAY, SECOND
 _log = logging.getLogger(__name__)
 
 KEYS_KEPT = 7 * DAY
-MAX_NAP = 1.0
-"""Seconds after which the clock is looked at again, whatever the core's next wake-up."""
+MAX_NAP = 1_000
+"""Milliseconds after which the clock is looked at again, whatever the core's next wake-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +313,12 @@ class Service:
                     self.apply(Woke())
                 wakeup = self.scheduler.next_wakeup()
             self.on_tick()
-            nap = MAX_NAP if wakeup is None else min(max((wakeup - now) / 1_000, 0.01), MAX_NAP)
+            nap = min(MAX_NAP, self.settings.lost_after // 4)
+            if wakeup is not None:
+                nap = min(max(wakeup - now, 10), nap)
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), nap)
+                await asyncio.wait_for(self._hurry.wait(), nap / SECOND)
 
     # The end.
 
