@@ -33,13 +33,16 @@ class Place(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Where to look: the bits of hosts, and the budgets whose attempts there might be stopped (None: all)."""
+    """Where to look: the bits of hosts, the budgets whose attempts there might be stopped (None: all), and the shapes
+    that need nobody of allocated work stopped.
+    """
 
     hosts: int
     contested: Container[Node] | None
+    easy: int
 
 
-EVERYWHERE = Search(EVERY, None)
+EVERYWHERE = Search(EVERY, None, -1)
 
 
 def run(state: State) -> None:
@@ -174,12 +177,13 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
         return False
     contest = Contest(pool, hard, hosts, now)
     hard = contest.possible
+    search = Search(hosts, contest.budgets, easy)
     for leaf in in_rank_order(root, now, easy | hard, contest.budgets):
         if leaf in contest.last:
             hard &= ~contest.last[leaf]
             if not easy | hard:
                 return False
-        if leaf.mask & (easy | hard) and _start_in(state, pool, leaf, easy | hard, Search(hosts, contest.budgets)):
+        if leaf.mask & (easy | hard) and _start_in(state, pool, leaf, easy | hard, search):
             return True
     return False
 
@@ -228,10 +232,12 @@ def _first_startable(
     """The first workload of one budget and shape that can start.
 
     What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
-    order cannot start, the shortest is asked, and then the longest that can.
+    order cannot start, the shortest is asked, and then the longest that can. Where it is not ``easy``, the shortest is
+    asked first, since mostly none can.
     """
     shape, timid = pool.kinds[number]
     queue = leaf.queues[number]
+    easy = search.easy >> number & 1
     if shape.hosts > 1:
         search = EVERYWHERE
 
@@ -239,11 +245,13 @@ def _first_startable(
         where = EVERYWHERE if workload.fresh else search
         return find_place(state, pool, workload, leaf, shape, where, timid=timid)
 
-    head = queue.entries[0][1]
+    head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
+    shorter = shortest.spec.min_runtime < head.spec.min_runtime
+    if shorter and not easy and place(shortest) is None:
+        return None
     if found := place(head):
         return head, found
-    shortest = queue.by_runtime[0][2]
-    if shortest.spec.min_runtime >= head.spec.min_runtime or place(shortest) is None:
+    if not shorter or (easy and place(shortest) is None):
         return None
     longest = _longest_possible(queue, head.spec.min_runtime, place)
     chosen = next(workload for _, workload in queue.entries if workload.spec.min_runtime <= longest)

@@ -1,0 +1,48 @@
+"""The optional compiled build: the same core, compiled by mypyc where GPUBUDGET_COMPILE=1 is set at installation.
+
+All else stands in pyproject.toml. Without the variable nothing is compiled and nothing more is needed; with it, mypy
+must be installed and pip be told not to isolate the build (``make compiled`` does both).
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import setup
+
+# What is called for every event; what is called now and then stays plain.
+COMPILED = (
+    "applying",
+    "budget",
+    "contest",
+    "decisions",
+    "events",
+    "fairshare",
+    "hosts",
+    "hoststate",
+    "lane",
+    "lifecycle",
+    "passes",
+    "placement",
+    "pool",
+    "reclaim",
+    "records",
+    "reservation",
+    "scheduler",
+    "state",
+    "usage",
+    "workload",
+)
+
+
+def modules() -> list[object]:
+    """The extension modules to build."""
+    if os.environ.get("GPUBUDGET_COMPILE") != "1":
+        return []
+    from mypyc.build import mypycify  # noqa: PLC0415 - needed for the compiled build only
+
+    paths = [str(Path("gpubudget", "core", f"{name}.py")) for name in COMPILED]
+    built: list[object] = mypycify(paths, opt_level="3")
+    return built
+
+
+setup(ext_modules=modules())
