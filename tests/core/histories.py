@@ -65,7 +65,8 @@ class History:
         self._names = 0
         self._hosts = 0
         self.apply()
-        for _ in range(chance.between(1, 12)):
+        self.most_hosts = chance.pick([1, 1, 2, 2, 3, 3, 4, 5, 8, 12])
+        for _ in range(self.most_hosts):
             self.add_host()
 
     # Sending, and what must hold afterwards
@@ -198,7 +199,7 @@ class History:
 
     def add_host(self) -> None:
         assert self.record.tree
-        if len(self.record.machines) < 12:
+        if len(self.record.machines) < self.most_hosts:
             pool = self.chance.pick(self.record.tree.pools)
             self._hosts += 1
             gpus = max(1, pool.gpus_per_host // 2) if flip(self.chance, 10) else pool.gpus_per_host
@@ -357,8 +358,8 @@ class History:
 
 
 ACTIONS: tuple[tuple[int, Callable[[History], None]], ...] = (
-    (24, History.submit),
-    (10, History.exit_running),
+    (34, History.submit),
+    (7, History.exit_running),
     (14, History.exit_stopping),
     (14, History.wait),
     (12, History.next_wakeup),

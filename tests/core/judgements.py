@@ -114,6 +114,7 @@ def _start(record: Record, start: Start, now: int) -> None:
     if run is None:
         assert job.state is _S.PENDING
         assert start.preempted == ()
+        _best_ranked(record, job, start.pool, {host: len(gpus) for host, gpus in start.placement}, now)
         run = Run(spec.id, start.pool, job.budget, spec.gpus, spec.min_runtime, {})
         record.runs.append(run)
     else:
@@ -146,6 +147,25 @@ def _start(record: Record, start: Start, now: int) -> None:
     job.attempts, job.run, job.state = start.attempt, run, _S.RUNNING
     for host in run.hosts:
         assert record.room(host) >= 0, f"3: GPUs of {host} that are kept for another go to {spec.id}"
+
+
+def _best_ranked(record: Record, job: Job, pool: str, hosts: dict[str, int], now: int) -> None:
+    """Nobody who ranks better waits and fits where this workload goes.
+
+    A debug lane may forbid it, or a reservation for one who ranks better still.
+    """
+    assert record.tree
+    kept = record.reserved.get(pool)
+    if record.tree.policy.debug:
+        return
+    for name in record.ranking(pool, now):
+        if name == job.spec.id:
+            return
+        parts = record.part(record.jobs[name].spec, pool)
+        assert not parts or parts[0] > len(hosts) or parts[1] > max(hosts.values()), f"{job.spec.id} goes before {name}"
+        if kept and kept.workload == name:
+            return
+    raise AssertionError(f"{job.spec.id} is not ranked in {pool}")
 
 
 def _gang(record: Record, job: Job, run: Run) -> None:

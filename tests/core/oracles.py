@@ -292,12 +292,13 @@ class Record:
         ]
 
     def free(self, host: str) -> int:
-        """GPUs that nobody holds and nobody is promised, now; what is promised takes what leaves first."""
-        machine = self.machines[host]
+        """GPUs that nobody holds and nobody is promised now; a claim is promised what its victims do not leave it."""
         held = sum(run.hosts[host] for run in self.live(host))
-        leaving = sum(run.hosts[host] for run in self.live(host) if run.stopping or self.is_victim(run))
-        promised = sum(run.hosts[host] for run in self.claims(host))
-        return machine.gpus - held - max(0, promised - leaving)
+        promised = sum(
+            max(0, claim.hosts[host] - sum(victim.hosts.get(host, 0) for victim in claim.victims if victim.live))
+            for claim in self.claims(host)
+        )
+        return self.machines[host].gpus - held - promised
 
     def is_victim(self, run: Run) -> bool:
         return any(run in claim.victims for claim in self.claims())

@@ -340,9 +340,13 @@ def test_a_wide_workload_is_not_starved_by_small_ones() -> None:
     small.submit("wide", "b", 16, 20)
     (reserve,) = (decision for decision in small.last if isinstance(decision, Reserve))
     assert (reserve.workload, reserve.start, reserve.hosts) == ("wide", (small.now + 60) * MINUTE, ("h1", "h2"))
+    small.wait(1)
     assert starts(small.submit("long", "b", 4, 90)) == []
-    assert starts(small.submit("brief", "b", 2, 20)) == ["brief/1"]
+    assert starts(small.submit("brief", "a", 2, 20)) == ["brief/1"]
     assert sorted(stops(small.wait(60))) == ["a1/1", "a2/1", "brief/1"]
+    for name in ("a1", "a2", "brief"):
+        small.exit(name)
+    assert small.view("wide").state is WorkloadState.RUNNING
 
 
 def test_the_reason_of_a_wait_is_the_true_one_with_its_numbers() -> None:

@@ -62,7 +62,7 @@ class Forest:
             Pool(name, chance.pick([8, 8, 4, 2]), chance.between(1, 12 // count)) for name in ("p", "q")[:count]
         )
         self._root = Shape(ROOT, [])
-        for _ in range(chance.between(1, 3)):
+        for _ in range(chance.pick([1, 2, 2, 3, 3, 4])):
             self._grow(self._root, chance.between(0, 2))
         self.policy = Policy(
             lookback=chance.pick([HOUR, 5 * HOUR, 5 * HOUR, 48 * HOUR]),
@@ -147,7 +147,7 @@ class Forest:
 
     def _split(self, count: int) -> list[Fraction]:
         """Odd fractions that sum to at most 1, some of them zero; what is left is the reserve."""
-        weights = [self._chance.pick([0, 1, 1, 2, 3, 5]) for _ in range(count)]
+        weights = [self._chance.pick([0, 1, 1, 1, 2, 2, 3, 5]) for _ in range(count)]
         whole = max(1, sum(weights) + self._chance.pick([0, 1, 1, 2]))
         return [Fraction(weight, whole) for weight in weights]
 
@@ -170,7 +170,7 @@ def workload(chance: Chance, name: str, tree: Tree) -> WorkloadSpec:
         hosts = chance.between(1, 3)
         gpus = hosts * chance.between(1, least)
     budget: str | None = chance.pick([budget.path for budget in tree.budgets()])
-    minimum = chance.pick([1, MINUTE, 10 * MINUTE, 10 * MINUTE, HOUR, 2 * HOUR])
+    minimum = chance.pick([1, MINUTE, MINUTE, 10 * MINUTE, 10 * MINUTE, 10 * MINUTE, HOUR, 2 * HOUR])
     if flip(chance, 30):
         minimum = 0
         budget = budget if flip(chance, 50) else None
