@@ -7,6 +7,7 @@ and SIGHUP end it as they end any program, but not before all that it started is
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import time
@@ -131,27 +132,42 @@ def _judge(show: Demo, file: TextIO | None) -> list[str]:
 
 
 def _tell_how_to_talk(cluster: Cluster) -> None:
-    token = cluster.token_file
-    alice = f"GPUBUDGET_TOKEN_FILE={token('alice')} gpubudget submit -b language/olmo/alice -g 2 -m 10s --resumable"
-    for line in (
-        "",
-        "It is left running. As its administrator:",
-        f"  export GPUBUDGET_URL={cluster.url} GPUBUDGET_TOKEN_FILE={token('admin')}",
-        "  gpubudget get workloads -w",
-        "  gpubudget get hosts",
-        "  gpubudget usage",
-        "  gpubudget get events -o jsonl | gpubudget audit -",
-        "As alice:",
-        f"  {alice} -- {sys.executable} {cluster.train} 300",
-        "Change a share in its repository, commit, and apply it:",
-        f"  cd {cluster.repository} && git commit -am 'another share'",
-        f"  gpubudget reconcile --repo {cluster.repository} --cache-dir {cluster.folder / 'cache'}",
-        "Make a GPU ill; the host drains, is repaired and comes back:",
-        f"  echo '{{\"sick\": [3]}}' > {cluster.sick_file(HOSTS[0])}",
-        "End it, and remove all of it:",
-        f"  {cluster.keep()}",
-    ):
-        click.echo(line)
+    """Commands that can be copied as they stand; a test runs each."""
+    quoted = {name: shlex.quote(str(path)) for name, path in _places(cluster).items()}
+    click.echo(_HOW_TO_TALK.format(url=cluster.url, **quoted))
+
+
+def _places(cluster: Cluster) -> dict[str, Path]:
+    return {
+        "bin": Path(sys.executable).parent,
+        "admin": cluster.token_file("admin"),
+        "ivan": cluster.token_file("ivan"),
+        "python": Path(sys.executable),
+        "train": cluster.train,
+        "lab": cluster.repository,
+        "cache": cluster.folder / "cache",
+        "sick": cluster.sick_file(HOSTS[0]),
+        "end": cluster.keep(),
+    }
+
+
+_HOW_TO_TALK = """
+It is left running. As its administrator:
+  export PATH={bin}:$PATH GPUBUDGET_URL={url} GPUBUDGET_TOKEN_FILE={admin}
+  gpubudget get workloads
+  gpubudget get hosts
+  gpubudget usage
+  gpubudget get events -o jsonl | gpubudget audit -
+As ivan:
+  gpubudget submit --token-file {ivan} -b vision/molmo/ivan -g 2 -m 10s -- {python} {train} 300
+Change a share in its repository, and apply the commit:
+  sed -i 's/vision: 40%/vision: 42%/' {lab}/budgets/budget.yaml
+  git -C {lab} -c user.name=Ines -c user.email=ines@example.org commit -qam 'Vision gets 42%'
+  gpubudget reconcile --repo {lab} --cache-dir {cache}
+Make a GPU ill; its host drains, is repaired and comes back:
+  echo '{{"sick": [3]}}' > {sick}
+End it, and remove all of it:
+  {end}"""
 
 
 @contextmanager

@@ -203,9 +203,10 @@ def resumed(story: Story) -> str:
         if ours.better(theirs) and saved and again and step:
             name = story.name(loser.workload)
             return (
-                f"{name}, past its minimum, was stopped for {story.name(gainer.workload)} ({_stands(theirs)}), waited "
-                f"{_seconds(again.started['at'] - loser.stopping['at'])}, and went on from step {step[1]} of its own "
-                f"checkpoint as attempt {again.number}"
+                f"{name}, past its minimum, was stopped for {story.name(gainer.workload)}: {_stands(theirs)}, and "
+                f"{_stands(ours)} with all that was promised to {story.name(gainer.workload)}; after "
+                f"{_seconds(again.started['at'] - loser.stopping['at'])} it went on from step {step[1]} of its own "
+                f"checkpoint, as attempt {again.number}"
             )
     raise NotShownError("no workload was preempted past its minimum and then went on from a checkpoint")
 

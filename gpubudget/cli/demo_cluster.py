@@ -7,6 +7,7 @@ workload, no file. The settings, git configuration and home folder of whoever ru
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -152,7 +153,8 @@ class Cluster:
                 env=environment, check=False, capture_output=True, text=True, timeout=30,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise DemoError(f"git cannot be run: {error}", hint="install git") from error
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise DemoError(f"git cannot be run: {why}", hint="install git") from error
         if done.returncode:
             raise DemoError(f"git {arguments[0]} failed: {' '.join(done.stderr.split())}")
         return done.stdout.strip()
@@ -183,7 +185,7 @@ class Cluster:
         for host in HOSTS:
             self._make_token(host, "agent")
             config = self.folder / "hosts" / f"{host}.yaml"
-            config.write_text(AGENT.format(sick=self.sick_file(host)), encoding="utf-8")
+            config.write_text(AGENT.format(sick=json.dumps(str(self.sick_file(host)))), encoding="utf-8")
             options: list[str | Path] = [
                 "--url",
                 self.url,

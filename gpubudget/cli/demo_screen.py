@@ -117,7 +117,11 @@ _BUDGETS = [
     Column("BUDGET", lambda budget: budget["path"]),
     Column("SHARE", lambda budget: share(budget["share"]), right=True),
     Column("USED GPU-SECONDS", lambda budget: budget["usage_gpu_ms"] // SECOND, right=True),
-    Column("USED/SHARE", lambda budget: int(_ratio(budget)) // SECOND, right=True),
+    Column(
+        "USED/SHARE",
+        lambda budget: "zero share" if budget["share"] == "0/1" else int(_ratio(budget)) // SECOND,
+        right=True,
+    ),
     Column("RUNNING", lambda budget: budget["running"], right=True),
     Column("WAITING", lambda budget: budget["pending"], right=True),
 ]
