@@ -11,15 +11,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
 from gpubudget.agent.wire import Answer, parse_answer
-from gpubudget.errors import GpuBudgetError, NotAuthorisedError, UnreachableError
+from gpubudget.errors import GpuBudgetError, NotAuthorisedError, UnreachableError, UsageError
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 20.0
 _REFUSALS = range(400, 500)
 _PASSING = {408, 425, 429}
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Channel:
         self._daemon = url
         self._url = f"{url.rstrip('/')}/v1/agents/{host}/sync"
         self._token, self._arrived = token, arrived
-        self._session = requests.Session()
+        self._session = self._new_session()
         self._lock = threading.Lock()
         self._number = 0  # of the report whose answer counts
         self._came: Answer | Failure | None = None
@@ -59,7 +61,7 @@ class Channel:
         with self._lock:
             self._number += 1
             if self.waiting:
-                self._session = requests.Session()
+                self._session = self._new_session()
             self._came, self.waiting = None, True
             arguments = (self._number, self._session, report, wait_ms)
         threading.Thread(target=self._send, args=arguments, name="sync", daemon=True).start()
@@ -69,6 +71,13 @@ class Channel:
         with self._lock:
             came, self._came = self._came, None
         return came
+
+    def _new_session(self) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = (
+            urlsplit(self._daemon).hostname not in _LOOPBACK
+        )  # no proxy stands between a machine and itself
+        return session
 
     def _send(self, number: int, session: requests.Session, report: dict[str, Any], wait_ms: int) -> None:
         came = self._asked(session, report, wait_ms)
@@ -90,6 +99,9 @@ class Channel:
             if reply.status_code == requests.codes.ok:
                 return parse_answer(reply.json())
             return _failure(reply)
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema):
+            wrong = UsageError(f"{self._daemon!r} is no address of a daemon", hint="write it as http://HOST:8470")
+            return Failure(wrong, refused=True)
         except GpuBudgetError as problem:
             return Failure(problem, refused=isinstance(problem, NotAuthorisedError))
         except (requests.RequestException, ValueError) as problem:

@@ -52,7 +52,9 @@ class Repairer:
         self._status = Status(**said) if said else None
         if self._status and self._status.state == "running":
             kill_marked(folder / RECORD)
-            self._say(replace(self._status, state="failed", message="the agent ended during this step"))
+            self._status = replace(self._status, state="failed", message="the agent ended during this step")
+            with contextlib.suppress(OSError):  # the next start comes to the same end
+                self._say(self._status)
 
     def report(self) -> dict[str, str] | None:
         """What the daemon is told."""

@@ -105,3 +105,19 @@ def test_a_daemon_that_breaks_off_is_away(daemon: Daemon) -> None:
     assert isinstance(came, Failure)
     assert not came.refused
     assert "does not answer" in str(came.error)
+
+
+@pytest.mark.parametrize("url", ["daemon:8470", "ftp://daemon", "http://", "nonsense"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """A wrong address is told as such, and is no daemon that may come back."""
+    came = Line(url).ask()
+    assert isinstance(came, Failure)
+    assert came.refused
+    assert came.error.exit_code == 64
+    assert "is no address of a daemon" in str(came.error)
+
+
+def test_no_proxy_stands_before_this_machine(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon on the same machine is asked directly, whatever proxy the environment names."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert isinstance(Line(daemon.url).ask(), Answer)

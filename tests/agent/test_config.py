@@ -101,3 +101,13 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         load_config(written(tmp_path, "gpus: -1\nmin_free_mb: x\nfoo: 1\n"))
     assert str(refusal.value).count("error[") == 3
+
+
+def test_the_example_on_the_page_is_sound(tmp_path: Path) -> None:
+    """The configuration that the page of the agent shows can be used, and shows every key."""
+    page = (Path(__file__).parents[2] / "docs" / "agent.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml agent.yaml\n")[2].partition("```")[0]
+    config = load_config(written(tmp_path, example))
+    assert [check.name for check in config.checks] == ["nvlink"]
+    assert [step.name for step in config.repair] == ["reset-gpus", "ticket"]
+    assert all(f"\n{field}:" in example for field in Config.__dataclass_fields__)
