@@ -75,10 +75,12 @@ class History:
         """Hand an event to the scheduler and its twin, and check everything."""
         before = self.record.now
         self.inputs.append((event, self.now))
+        lanes = {view.name: view.lane for view in self.scheduler.hosts()}
         decisions = self.scheduler.handle(event, self.now)
         self.decisions.append(decisions)
         assert self.twin.handle(event, self.now) == decisions, "7: a restored scheduler decides differently"
         late = self.now - before >= 60_000 or isinstance(event, BudgetsApplied)
+        self.record.lanes = {view.name: min(view.lane, lanes.get(view.name, 0)) for view in self.scheduler.hosts()}
         judgements.take(self.record, event, decisions, self.now)
         self.scheduler.check()
         for invariant in invariants.OFTEN:

@@ -175,6 +175,46 @@ def views_are_right(record: Record, scheduler: Scheduler, _: int) -> None:
             assert view.attempt.protected_until == job.run.protected_until
 
 
+def explanations_are_true(record: Record, scheduler: Scheduler, now: int) -> None:
+    """Each waiting workload is told its true rank, a reason, and no time in the past."""
+    for job in record.jobs.values():
+        if job.state in ENDED:
+            continue
+        told = scheduler.explain(job.spec.id, now)
+        assert (told.workload, told.state) == (job.spec.id, job.state)
+        assert told.reason
+        assert told.start is None or told.start >= now or job.state is not WorkloadState.PENDING
+        if job.state is WorkloadState.PENDING and told.pool:
+            ranking = scheduler.ranking(told.pool, now)
+            assert told.rank == ranking.index(job.spec.id) + 1
+            assert told.waiting == len(ranking)
+
+
+def reservations_are_for_those_who_wait(record: Record, scheduler: Scheduler, _: int) -> None:
+    """At most one in each pool, for an allocated workload that waits, on hosts of the pool that are ready."""
+    views = scheduler.reservations()
+    assert len({view.pool for view in views}) == len(views)
+    for view in views:
+        job = record.jobs[view.workload]
+        assert job.state is WorkloadState.PENDING
+        assert job.spec.allocated
+        assert all(record.machines[host].pool == view.pool for host in view.hosts)
+        assert all(record.machines[host].state is HostState.READY for host in view.hosts)
+
+
+def the_debug_lane_is_kept(record: Record, scheduler: Scheduler, _: int) -> None:
+    """Where there is a lane, its GPUs are on hosts of the pool, and nobody has more of it than the policy says."""
+    assert record.tree
+    lane = record.tree.policy.debug
+    for pool in record.tree.pools:
+        kept = sum(view.lane for view in scheduler.hosts() if view.pool == pool.name)
+        assert kept <= (lane.gpus if lane else 0), pool
+    if lane:
+        for run in record.live():
+            if run.lane and not run.stopping:
+                assert record.jobs[run.workload].spec.debug
+
+
 def free_gpus_are_used(record: Record, scheduler: Scheduler, _: int) -> None:
     """No workload waits that fits the free GPUs, unless they are kept for a reservation."""
     assert record.tree
@@ -232,11 +272,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     ranks_are_those_of_the_brute_force,
     nothing_runs_over_its_longest_run_time,
     views_are_right,
+    explanations_are_true,
+    reservations_are_for_those_who_wait,
+    the_debug_lane_is_kept,
     free_gpus_are_used,
 )
 """That the time of a reservation never moves later (8) shows only over time: the audit beside each history sees it."""
 
-OFTEN = tuple(
-    each for each in INVARIANTS if each not in {i04_waking_again_decides_nothing, i07_a_restart_changes_nothing}
-)
+_SLOW = {i04_waking_again_decides_nothing, i07_a_restart_changes_nothing, explanations_are_true}
+OFTEN = tuple(each for each in INVARIANTS if each not in _SLOW)
 """Those that are cheap enough to check after every event of a long history."""

@@ -141,12 +141,31 @@ def _start(record: Record, start: Start, now: int) -> None:
     else:
         assert start.ends_by is not None
         assert now < start.ends_by <= now + spec.max_runtime
-    assert not start.lane or (spec.debug and record.tree and record.tree.policy.debug)
+    if start.lane:
+        _in_the_lane(record, job)
+    elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
+        for host in run.hosts:
+            used = sum(other.hosts[host] for other in record.live(host) if other.allocated and not other.lane)
+            room = record.machines[host].gpus - record.lanes.get(host, 0)
+            assert used + run.hosts[host] <= room, f"{spec.id} has GPUs of the debug lane of {host}"
     run.attempt, run.started, run.lane, run.ends_by = start.attempt, now, start.lane, start.ends_by
     run.protected_until = start.protected_until
     job.attempts, job.run, job.state = start.attempt, run, _S.RUNNING
     for host in run.hosts:
         assert record.room(host) >= 0, f"3: GPUs of {host} that are kept for another go to {spec.id}"
+
+
+def _in_the_lane(record: Record, job: Job) -> None:
+    """Only small and short workloads, and so many at once for each person."""
+    assert record.tree
+    lane = record.tree.policy.debug
+    assert lane
+    assert job.spec.debug
+    assert job.spec.gpus <= lane.max_gpus
+    assert job.spec.max_runtime is not None
+    assert job.spec.max_runtime <= lane.max_runtime
+    others = [run for run in record.live() if run.lane and record.jobs[run.workload].spec.owner == job.spec.owner]
+    assert len(others) < lane.per_person, f"{job.spec.owner} has {len(others)} in the lane and starts {job.spec.id}"
 
 
 def _best_ranked(record: Record, job: Job, pool: str, hosts: dict[str, int], now: int) -> None:

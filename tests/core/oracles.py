@@ -125,6 +125,7 @@ class Record:
         self.edge = -(10**18)
         self.capacity: dict[str, int] = {}
         self.now = 0
+        self.lanes: dict[str, int] = {}
         self.reserved: dict[str, ReservationView] = {}
 
     # What the events themselves say
