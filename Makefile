@@ -3,6 +3,7 @@
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+COMPILED := .venv-compiled/.installed
 
 ifndef GPUBUDGET_SHARED
 ifneq ($(wildcard ../shared/.),)
@@ -10,12 +11,14 @@ export GPUBUDGET_SHARED := $(shell cd ../shared && pwd)
 endif
 endif
 
-.PHONY: help demo test check bench fmt clean
+.PHONY: help demo test check bench compiled check-compiled fmt clean
 help:
 	@echo "make demo    show the whole loop on this machine, in under two minutes"
 	@echo "make test    run the tests (ARGS='-k name' picks some)"
 	@echo "make check   format, lint, types, tests with branch coverage: what CI runs"
 	@echo "make bench   run each benchmark in turn and print its figures"
+	@echo "make compiled  build the core with mypyc in an environment of its own, for speed"
+	@echo "make check-compiled  the core's tests on that build"
 	@echo "make fmt     put the code in its canonical form"
 
 demo: $(STAMP)
@@ -31,16 +34,28 @@ check: $(STAMP)
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
 
-bench: $(STAMP)
+bench: $(STAMP) $(COMPILED)
 	@set -e; for script in benchmarks/bench_*.py; do \
 	  [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
+	@echo "== benchmarks/bench_core.py, compiled"; \
+	  cd .venv-compiled/src && PYTHONPATH=. ../bin/python benchmarks/bench_core.py
 
-fmt: $(STAMP)
-	$(BIN)/ruff check --fix-only --quiet .
-	$(BIN)/ruff format .
+compiled: $(COMPILED)
 
-clean:
-	rm -rf .venv .coverage* .hypothesis .mypy_cache .ruff_cache .pytest_cache build dist
+# The same source with its core compiled in place, in a copy with an environment of its own (about a minute).
+$(COMPILED): $(STAMP) setup.py $(wildcard gpubudget/core/*.py)
+	@set -e; [ -x .venv-compiled/bin/python ] || $(BIN)/python -m venv .venv-compiled; \
+	echo "compiling into .venv-compiled"; \
+	rm -rf .venv-compiled/src; mkdir .venv-compiled/src; \
+	git ls-files -z | xargs -0 cp --parents --no-dereference --target-directory .venv-compiled/src; \
+	cd .venv-compiled/src; \
+	../bin/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' wheel; \
+	../bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	GPUBUDGET_COMPILE=1 ../bin/python setup.py --quiet build_ext --inplace; \
+	touch ../.installed
+
+check-compiled: $(COMPILED)
+	cd .venv-compiled/src && ../bin/python -m pytest tests/core $(ARGS)
 
 # The first interpreter that is new enough and can make an environment: a name on PATH may be a shim that cannot run.
 # An environment whose own interpreter no longer runs is made anew.

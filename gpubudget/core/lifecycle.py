@@ -41,7 +41,7 @@ def launch(
     for victim in victims:
         stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
     for place, host in enumerate(hosts):
-        free = host.free.bit_count() if lane or not attempt.allocated else host.measure(usable=True)[ROOM]
+        free = host.free.bit_count() if lane or not attempt.allocated else host.rooms[ROOM]
         promised = _promise(host, attempt, attempt.each - min(free, attempt.each), victims)
         attempt.masks[place] = lowest(host.free, attempt.each - promised)
         host.free ^= attempt.masks[place]

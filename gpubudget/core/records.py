@@ -185,6 +185,7 @@ class Attempt:
     __slots__ = (
         "allocated",
         "beneficiary",
+        "bits",
         "counted",
         "each",
         "ends_by",
@@ -214,6 +215,9 @@ class Attempt:
         self.hosts = hosts
         self.each = each
         self.gpus = each * len(hosts)
+        self.bits = 0
+        for host in hosts:
+            self.bits |= 1 << host.index
         self.masks = [0] * len(hosts)
         self.promised: dict[tuple[str, int], int] = {}
         self.allocated = workload.spec.allocated
