@@ -189,7 +189,9 @@ class History:
     def exit_running(self) -> None:
         run = self._run(lambda run: run.stopping is None)
         if run:
-            outcome = self.chance.pick([Outcome.FINISHED, Outcome.FINISHED, Outcome.FAILED])
+            outcome = self.chance.pick(
+                [Outcome.FINISHED, Outcome.FINISHED, Outcome.FAILED, Outcome.FAILED, Outcome.STOPPED]
+            )
             self.send(Exited(run.workload, run.attempt, outcome))
 
     def checkpoint(self) -> None:
@@ -225,8 +227,8 @@ class History:
             _S.LOST: [back, back, back, HostRemoved(name)],
         }
         event = self.chance.pick(choices[machine.state])
-        if isinstance(event, HostReported | HostRemoved) and machine.state is _S.LOST and self.record.live(name):
-            return  # it comes back, or is given up, when what ran on it is known to be gone
+        if isinstance(event, HostRemoved) and self.record.live(name):
+            return  # it is given up when what ran on it is known to be gone
         self.send(event)
 
     # Time

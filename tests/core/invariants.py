@@ -13,7 +13,7 @@ from gpubudget.core.events import Woke
 from gpubudget.core.host import HostState
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.core.workload import ENDED, StopReason, WorkloadState
-from tests.core.oracles import Record
+from tests.core.oracles import Job, Record
 
 Invariant = Callable[[Record, Scheduler, int], None]
 
@@ -239,23 +239,28 @@ def free_gpus_are_used(record: Record, scheduler: Scheduler, _: int) -> None:
 
 
 def nobody_is_overlooked(record: Record, scheduler: Scheduler, now: int) -> None:
-    """After a full pass the best-ranked workload of a pool cannot preempt, else it would have."""
+    """After a full pass none who waits can preempt, down to the one who has the reservation, else it would have."""
     assert record.tree
     if record.tree.policy.debug:
         return
     for pool in record.tree.pools:
-        first = next(iter(scheduler.ranking(pool.name, now)), None)
-        job = record.jobs[first] if first else None
-        if not job or not job.spec.allocated or job.failed_after_preempting or len(job.spec.pools) > 1:
-            continue
-        parts = record.part(job.spec, pool.name)
-        if parts and parts[0] == 1:
-            least = record.cheapest(job, pool.name, now)
-            assert least is None or least[1] + least[3] == 0, f"{first} waits, and victims for {least} are there"
-        elif parts and parts[0] > 1 and not record.gang_has_room(job, pool.name, parts[0]):
-            assert not record.gang_has_victims(job, pool.name, parts[0], now), (
-                f"the gang {first} waits, and has victims"
-            )
+        kept = next((view.workload for view in scheduler.reservations() if view.pool == pool.name), "")
+        for name in scheduler.ranking(pool.name, now):
+            job = record.jobs[name]
+            if len(job.spec.pools) == 1 and job.spec.allocated and not job.failed_after_preempting:
+                _cannot_preempt(record, job, pool.name, now)
+            if name == kept:
+                break
+
+
+def _cannot_preempt(record: Record, job: Job, pool: str, now: int) -> None:
+    parts = record.part(job.spec, pool)
+    if parts and parts[0] == 1:
+        least = record.cheapest(job, pool, now)
+        assert least is None or least[1] + least[3] == 0, f"{job.spec.id} waits, and victims for {least} are there"
+    elif parts and not record.gang_has_room(job, pool, parts[0]):
+        victims = record.gang_has_victims(job, pool, parts[0], now)
+        assert not victims, f"the gang {job.spec.id} waits, and has victims"
 
 
 INVARIANTS: tuple[Invariant, ...] = (

@@ -293,7 +293,7 @@ def _stopped(record: Record, event: Event, stopped: Stopped, now: int, back: set
         job.state = _S.CANCELLED
         return
     assert run.attempt == stopped.attempt
-    told = StopReason.FINISHED if run.stopping is StopReason.LIMIT else run.stopping
+    told = {StopReason.LIMIT: StopReason.FINISHED, None: StopReason.FAILED}.get(run.stopping, run.stopping)
     match event:
         case Exited(_, _, Outcome.FINISHED):
             assert reason is StopReason.FINISHED

@@ -68,9 +68,7 @@ class Forest:
             lookback=chance.pick([HOUR, 5 * HOUR, 5 * HOUR, 48 * HOUR]),
             max_min_runtime=2 * HOUR,
             failed_soon=chance.pick([MINUTE, 10 * MINUTE]),
-            debug=DebugLane(chance.pick([1, 2, 4]), max_gpus=2, per_person=chance.pick([1, 2]))
-            if flip(chance, 30)
-            else None,
+            debug=self._lane(30),
         )
 
     def tree(self, now: int) -> Tree:
@@ -93,7 +91,14 @@ class Forest:
         elif what == "rename":
             self._rename(parent, shape)
         elif what == "policy":
-            self.policy = replace(self.policy, lookback=chance.pick([HOUR, 3 * HOUR, 10 * HOUR]))
+            lane = self._lane(50) if flip(chance, 30) else self.policy.debug
+            self.policy = replace(self.policy, lookback=chance.pick([HOUR, 3 * HOUR, 10 * HOUR]), debug=lane)
+            self.pools = tuple(replace(pool, hosts=max(1, pool.hosts + chance.pick([-2, 0, 1]))) for pool in self.pools)
+
+    def _lane(self, percent: int) -> DebugLane | None:
+        """A debug lane, or none."""
+        gpus, each = self._chance.pick([1, 2, 4]), self._chance.pick([1, 2])
+        return DebugLane(gpus, max_gpus=2, per_person=each) if flip(self._chance, percent) else None
 
     def _rename(self, parent: Shape, shape: Shape) -> None:
         """Rename a budget or move it below another; it and all below it say where they were."""
