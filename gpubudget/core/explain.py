@@ -228,7 +228,7 @@ def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> 
     start, estimate = None, False
     kept = pool.reservation
     if kept is not None and kept.workload is workload:
-        start, estimate = kept.start, kept.estimate
+        start, estimate = max(kept.start, now), kept.estimate
     elif workload.spec.allocated and leaf is not None:
         found = forecast(pool, workload, leaf, shape, now)
         start, estimate = (None, False) if found is None else (found.start, True)

@@ -114,13 +114,19 @@ def _try_alone(state: State, workload: Workload) -> None:
             return
     for place, name in enumerate(workload.shapes):
         pool = state.pools[name]
-        if pool.reservation is None and workload.spec.allocated and _leads(pool, workload.queued[place][0], state.now):
+        if (
+            pool.reservation is None
+            and workload.spec.allocated
+            and _leads(pool, workload, workload.queued[place][0], state.now)
+        ):
             _first(state, pool)
 
 
-def _leads(pool: Pool, leaf: Node, now: int) -> bool:
-    """Whether no other budget with allocated work that waits ranks before ``leaf``."""
-    return next(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask)) is leaf
+def _leads(pool: Pool, workload: Workload, leaf: Node, now: int) -> bool:
+    """Whether no other allocated workload that waits ranks before ``workload``, which waits in ``leaf``."""
+    if next(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask)) is not leaf:
+        return False
+    return all(queue.entries[0][0] >= workload.rank for queue in leaf.queues.values())
 
 
 def _hopeless(workload: Workload, queue: Queue) -> bool:
@@ -363,7 +369,7 @@ def _reserve(state: State, pool: Pool, workload: Workload, leaf: Node, found: Fo
 def _keep_word(state: State, pool: Pool, kept: Reservation) -> None:
     """Start the gang on several hosts that has the reservation, if it can start now and nothing ranks before it."""
     shape = kept.workload.shapes[pool.name]
-    if shape.hosts > 1 and pool.index.fits(RIPE, shape) and _leads(pool, kept.leaf, state.now):
+    if shape.hosts > 1 and pool.index.fits(RIPE, shape) and _leads(pool, kept.workload, kept.leaf, state.now):
         _try(state, pool, kept.workload, kept.leaf, shape)
 
 
