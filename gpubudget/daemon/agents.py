@@ -165,7 +165,8 @@ class Agents:
                 break
             line.changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(line.changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await line.changed.wait()
             answer = self._answer(name, line)
         if line.turn == turn:  # nobody looks at the answer to an abandoned request
             line.last_answer = answer
@@ -361,7 +362,8 @@ class Agents:
         line.changed.set()
         patience = 2 * self.service.settings.poll / 1_000 + 10
         try:
-            return await asyncio.wait_for(future, patience)
+            async with asyncio.timeout(patience):
+                return await future
         except TimeoutError:
             raise UnreachableError(
                 f"the agent of {host} did not send the log of {workload} within {patience:.0f} s",

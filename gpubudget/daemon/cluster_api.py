@@ -219,7 +219,8 @@ async def _follow(service: Service, after: int, kinds: tuple[str, ...]) -> Async
                 yield "\n".join(_lines(rows)) + "\n"
                 continue
             try:
-                await asyncio.wait_for(news.wait(), KEEP_ALIVE)
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await news.wait()
             except TimeoutError:
                 yield "\n"
     finally:

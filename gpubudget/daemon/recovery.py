@@ -43,7 +43,7 @@ def recover(store: Store) -> Recovered:
     """The state of a database; raises BrokenInvariantError when a replay decides otherwise than before."""
     snapshot = store.snapshot()
     after, line, state = snapshot or (0, 0, None)
-    scheduler = Scheduler() if state is None else Scheduler.restore(state)
+    scheduler = Scheduler() if state is None else _restored(state, after)
     line = _replay(store, scheduler, after, line)
     records = Records({record.spec.id: record for record in map(Record.from_row, store.active_workloads())})
     newest, at = store.last_input()
@@ -61,15 +61,27 @@ def recover(store: Store) -> Recovered:
     )
 
 
+def _restored(state: dict[str, Any], after: int) -> Scheduler:
+    try:
+        return Scheduler.restore(state)
+    except (GpuBudgetError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BrokenInvariantError(
+            f"the snapshot after input {after} cannot be read: {type(error).__name__}: {error}",
+            hint="start the version of gpubudget that wrote it, or restore a backup; nothing was changed",
+        ) from error
+
+
 def _replay(store: Store, scheduler: Scheduler, after: int, line: int) -> int:
     """Handle the inputs after one again; returns the number of the last line of the log."""
     tail = _Tail(store, line)
     for number, at, text in store.inputs(after):
-        event = plain.decode(cast("type[Any]", Event), json.loads(text))
         try:
+            event = plain.decode(cast("type[Any]", Event), json.loads(text))
             decided = lines(event, scheduler.handle(event, at), at)
         except GpuBudgetError as error:
             raise _differs(number, f"it is refused: {error.message}") from error
+        except ValueError as error:
+            raise _differs(number, "it is not JSON") from error
         for again in decided:
             if tail.next(number) != again:
                 raise _differs(number, f"its line {tail.line} of the log is another one")

@@ -106,7 +106,7 @@ class Service:
         self._writing: _Group | None = None
         self._dirty, self._hurry = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "writer")
-        self._tasks = [self._loop.create_task(self._guard(work())) for work in (self._commit, self._keep_time)]
+        self._tasks = [self._loop.create_task(self._guard(work)) for work in (self._commit, self._keep_time)]
         self.finish(list(self.gangs.by_key.values()))
 
     # What the API calls.
@@ -217,10 +217,10 @@ class Service:
 
     # Writing.
 
-    async def _guard(self, work: Coroutine[None, None, None]) -> None:
+    async def _guard(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do the work of a task that must not end; whatever ends it ends the service, and who waits is told."""
         try:
-            await work
+            await work()
         except GpuBudgetError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - of any kind: the daemon must not go on without this task
@@ -306,7 +306,7 @@ class Service:
     # Time.
 
     async def _keep_time(self) -> None:
-        while True:
+        while not self.closing.is_set():
             now, wakeup = self.clock.now(), self.scheduler.next_wakeup()
             if wakeup is not None and wakeup <= now and self.failure is None:
                 with contextlib.suppress(GpuBudgetError):  # a failure is kept, and ends the daemon
@@ -318,7 +318,8 @@ class Service:
                 nap = min(max(wakeup - now, 10), nap)
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), nap / SECOND)
+                async with asyncio.timeout(nap / SECOND):  # not wait_for, which can swallow the end (bpo-37658)
+                    await self._hurry.wait()
 
     # The end.
 
@@ -337,8 +338,8 @@ class Service:
     async def close(self, *, snapshot: bool = True) -> None:
         """Write what is left, and a snapshot unless something failed; end the tasks."""
         self.closing.set()
+        self._hurry.set()
         self.wake_all()
-        self._tasks[1].cancel()
         if self.failure is None:
             if snapshot and self.input > self._snapshot_input:
                 self.snapshot(self.batch)
