@@ -103,8 +103,8 @@ def _reserve(record: Record, reserve: Reserve, now: int) -> None:
     assert reserve.start >= now
     assert reserve.pool in job.spec.pools
     assert all(record.machines[host].pool == reserve.pool for host in reserve.hosts)
-    record.reserved.setdefault(
-        reserve.pool, ReservationView(reserve.pool, reserve.workload, reserve.start, reserve.hosts, reserve.estimate)
+    record.reserved[reserve.pool] = ReservationView(
+        reserve.pool, reserve.workload, reserve.start, reserve.hosts, reserve.estimate
     )
 
 
@@ -142,7 +142,7 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert start.ends_by is not None
         assert now < start.ends_by <= now + spec.max_runtime
     if start.lane:
-        _in_the_lane(record, job)
+        _in_the_lane(record, job, start.pool)
     elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
         for host in run.hosts:
             used = sum(other.hosts[host] for other in record.live(host) if other.allocated and not other.lane)
@@ -155,7 +155,7 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert record.room(host) >= 0, f"3: GPUs of {host} that are kept for another go to {spec.id}"
 
 
-def _in_the_lane(record: Record, job: Job) -> None:
+def _in_the_lane(record: Record, job: Job, pool: str) -> None:
     """Only small and short workloads, and so many at once for each person."""
     assert record.tree
     lane = record.tree.policy.debug
@@ -164,7 +164,8 @@ def _in_the_lane(record: Record, job: Job) -> None:
     assert job.spec.gpus <= lane.max_gpus
     assert job.spec.max_runtime is not None
     assert job.spec.max_runtime <= lane.max_runtime
-    others = [run for run in record.live() if run.lane and record.jobs[run.workload].spec.owner == job.spec.owner]
+    runs = [run for run in record.live() if run.lane and run.pool == pool]
+    others = [run for run in runs if record.jobs[run.workload].spec.owner == job.spec.owner]
     assert len(others) < lane.per_person, f"{job.spec.owner} has {len(others)} in the lane and starts {job.spec.id}"
 
 
@@ -221,6 +222,7 @@ def _claim(record: Record, claim: Claim, now: int) -> None:
         assert set(victim.hosts) & set(hosts), f"3: {victim.key} is on none of the hosts of {spec.id}"
     _minimal(record, run, victims)
     _cheapest(record, job, claim, victims, now)
+    run.kept = {host: max(0, min(each, record.free(host))) for host, each in hosts.items()}
     run.victims = victims
     record.runs.append(run)
     job.run, job.state = run, _S.STARTING

@@ -52,6 +52,7 @@ class Run:
     checkpoint: int | None = None
     stopping: StopReason | None = None
     told: int = 0
+    kept: dict[str, int] = field(default_factory=dict)  # what a claim found free on its hosts
     victims: list[Run] = field(default_factory=list)
     withdrawn: bool = False
 
@@ -293,10 +294,13 @@ class Record:
         ]
 
     def free(self, host: str) -> int:
-        """GPUs that nobody holds and nobody is promised now; a claim is promised what its victims do not leave it."""
+        """GPUs that nobody holds and nobody is promised now; a claim takes what is free first."""
         held = sum(run.hosts[host] for run in self.live(host))
         promised = sum(
-            max(0, claim.hosts[host] - sum(victim.hosts.get(host, 0) for victim in claim.victims if victim.live))
+            max(
+                claim.kept.get(host, 0),
+                claim.hosts[host] - sum(victim.hosts.get(host, 0) for victim in claim.victims if victim.live),
+            )
             for claim in self.claims(host)
         )
         return self.machines[host].gpus - held - promised
