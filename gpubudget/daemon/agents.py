@@ -271,8 +271,11 @@ class Agents:
     def _find_silent(self) -> None:
         """Hosts that said nothing for too long are lost. Time in which the daemon itself stood still does not count."""
         now, lost_after = _monotonic(), self.service.settings.lost_after
-        late, self._ticked = now - self._ticked, now
-        if late > lost_after // 2:
+        passed = now - self._ticked
+        if passed < lost_after // 8:
+            return
+        self._ticked = now
+        if passed > lost_after // 2:
             self._started = now
         for name, state in list(self.service.states.items()):
             host = self.service.hosts.get(name)

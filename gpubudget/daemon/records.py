@@ -99,11 +99,14 @@ class Record:
         """The record that a row of the table ``workloads`` is."""
         (number, _, _, state, reason, submitted, started, ended, exit_code, *rest) = row
         attempts, failures, preemptions, request, attempt = rest
-        spec, program = json.loads(request)
+        spec, program = json.loads(request)  # as ``row`` wrote it, so it need not be checked again
+        del spec["kind"], program["kind"]
+        spec["pools"], program["command"] = tuple(spec["pools"]), tuple(program["command"])
+        program["env"] = tuple((name, value) for name, value in program["env"])
         return cls(
             number,
-            plain.decode(WorkloadSpec, spec),
-            plain.decode(Program, program),
+            WorkloadSpec(**spec),
+            Program(**program),
             submitted,
             WorkloadState(state),
             reason,

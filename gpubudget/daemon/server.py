@@ -24,6 +24,8 @@ from gpubudget.daemon.service import Service, Settings
 from gpubudget.daemon.store import Store
 from gpubudget.errors import ConflictError, InvalidInputError
 
+KEEP_ALIVE = 75
+"""Seconds for which an idle connection stays open: longer than agents are silent."""
 LAST_ANSWERS = 5
 """Seconds that answers have to be sent once the end has begun."""
 
@@ -160,6 +162,7 @@ async def _serve(
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=LAST_ANSWERS,
         )
         server = _Server(config)

@@ -301,10 +301,11 @@ class Crew:
             raise Wrong(f"{self.world.wrong[:3]} {self.faults[:3]}")
         return True
 
-    def end(self) -> None:
-        """Let all threads end."""
+    def end(self, daemon: Daemon) -> None:
+        """Stop the daemon, which ends what waits for it, and let all threads end."""
         self.world.calm.set()
         self.world.over.set()
+        daemon.stop()
         for thread in self.threads:
             thread.join(30)
 
@@ -335,8 +336,7 @@ def crash(folder: Path, kills: int, seed: int = 0, report: Callable[[str], None]
         last_kill(daemon, world, crew, token)
         return _ended(daemon, world)
     finally:
-        crew.end()
-        daemon.stop()
+        crew.end(daemon)
 
 
 def one_kill(daemon: Daemon, world: World, chance: random.Random, *, full: bool) -> None:
@@ -352,9 +352,11 @@ def one_kill(daemon: Daemon, world: World, chance: random.Random, *, full: bool)
 
 def last_kill(daemon: Daemon, world: World, crew: Crew, token: str) -> None:
     """Let all work end, so that usage stands still, and see that a kill does not change it."""
-    observer = daemon.api(token)
-    waits = "/v1/workloads?limit=1000&state=pending,held,starting,running,stopping"
-    eventually(lambda: crew.sound() and not observer("GET", waits)["workloads"], 120)
+    observer, admin = daemon.api(token), daemon.api()
+    for waiting in observer("GET", "/v1/workloads?limit=1000&state=pending")["workloads"]:
+        admin.send("POST", f"/v1/workloads/{waiting['id']}/cancel", {})  # a conflict if it has ended meanwhile
+    goes_on = "/v1/workloads?limit=1000&state=pending,held,starting,running,stopping"
+    eventually(lambda: crew.sound() and not observer("GET", goes_on)["workloads"], 120)
     before = observer("GET", "/v1/budgets")
     daemon.kill()
     Left(daemon.db).check(world, full=True)
