@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from gpubudget.sim import placed
 from gpubudget.sim.eventfile import Finding, Line, read
 from gpubudget.sim.ledger import Key, Ledger, lineage
 from gpubudget.sim.preemption import Judge
@@ -131,11 +132,10 @@ class Auditor:
         workload = Workload.of(line.at, line.data)
         if workload.id in self._workloads or workload.id in self._ended:
             self._find("submitted-twice", f"workload {workload.id} was submitted before")
-        elif workload.minimum and workload.budget is None:
+            return
+        self._workloads[workload.id] = workload
+        if workload.minimum and workload.budget is None:
             self._find("no-budget", f"workload {workload.id} has a minimum runtime and no budget")
-            self._workloads[workload.id] = workload
-        else:
-            self._workloads[workload.id] = workload
 
     def _take_claimed(self, line: Line, workload: Workload) -> None:
         data, hosts = line.data, tuple(line.data["hosts"])
@@ -144,7 +144,7 @@ class Auditor:
             self._find("gang", f"{workload.id} claims {data.get('gpus')} GPUs of {hosts}, asked for {workload.gpus}")
         each = workload.gpus // max(1, len(hosts))
         claim = Claim(workload.id, data["pool"], hosts, each, line.at)
-        self._check_gang(workload, data["pool"], dict.fromkeys(hosts, each))
+        self._report(placed.gang(self._cluster, workload, data["pool"], dict.fromkeys(hosts, each)))
         if workload.claim:  # its victims were told to stop in lines just before
             claim.victims = workload.claim.victims
         workload.claim, workload.standing = claim, Standing.CLAIMING
@@ -154,8 +154,7 @@ class Auditor:
         self._report(
             self._judge.victims(workload, claim, [(name, number) for name, number in data["preempted"]], line.at)
         )
-        for host in hosts:
-            self._check_room(host)
+        self._report(placed.room(self._cluster, hosts))
 
     def _take_unclaimed(self, line: Line, workload: Workload) -> None:
         del line
@@ -177,13 +176,13 @@ class Auditor:
         if workload.standing is not Standing.CLAIMING:
             self._promises.taken(attempt.pool, workload, self._workloads, line.at)
         self._promises.close(workload.id)
-        self._check_gang(workload, attempt.pool, {host: len(gpus) for host, gpus in attempt.placement.items()})
-        self._check_free(attempt)
+        parts = {host: len(gpus) for host, gpus in attempt.placement.items()}
+        self._report(placed.gang(self._cluster, workload, attempt.pool, parts))
+        self._report(placed.free(self._cluster, attempt))
         self._report(self._judge.claim_kept(workload, attempt, [(name, number) for name, number in data["preempted"]]))
         self._drop_claim(workload)
         self._cluster.place(attempt)
-        for host in attempt.placement:
-            self._check_room(host)
+        self._report(placed.room(self._cluster, attempt.placement))
         workload.attempts, workload.attempt, workload.standing = data["attempt"], attempt, Standing.RUNNING
         if attempt.allocated and budget:
             charge = (attempt.gpus, line.at, attempt.protected_until)
@@ -310,40 +309,6 @@ class Auditor:
             self._report(self._judge.preempts(beneficiary, attempt, line.at))
         elif line.kind == "stopping" or name not in self._ended:  # it may have ended while its victim did
             self._find("preempted-for", f"{attempt.key[0]} is preempted for {name or 'nobody'}, which does not wait")
-
-    def _check_gang(self, workload: Workload, pool: str, placement: dict[str, int]) -> None:
-        """Ready hosts of one pool that it named, and the whole gang in equal parts."""
-        largest = max((host.gpus for host in self._cluster.hosts.values() if host.pool == pool), default=0)
-        fault = workload.split_fault(placement, largest)
-        if fault:
-            self._find("gang", f"{workload.id}: {fault}")
-        if pool and workload.pools and pool not in workload.pools:
-            self._find("pool", f"{workload.id} is placed in pool {pool} and asked for {', '.join(workload.pools)}")
-        for name in placement:
-            host = self._cluster.hosts.get(name)
-            if host is None:
-                self._find("unknown-host", f"{workload.id} is placed on {name}, which the log has not")
-            elif host.state != "ready" or host.pool != pool:
-                self._find("host-not-ready", f"{workload.id} is placed on {name}, {host.state}, of pool {host.pool}")
-
-    def _check_free(self, attempt: Attempt) -> None:
-        """GPUs that exist, each once, and nobody's."""
-        for name, gpus in attempt.placement.items():
-            host = self._cluster.hosts.get(name)
-            if host is None:
-                continue
-            wrong = sorted(gpu for gpu in gpus if gpu >= host.gpus)
-            if wrong or len(set(gpus)) != len(gpus):
-                self._find("gpu-index", f"{attempt.key[0]} has GPUs {gpus} of {name}, which has {host.gpus}")
-            for gpu in gpus:
-                if gpu in host.held:
-                    owner = "/".join(map(str, host.held[gpu]))
-                    self._find("gpu-held-twice", f"GPU {gpu} of {name} goes to {attempt.key[0]} while {owner} holds it")
-
-    def _check_room(self, host: str) -> None:
-        """What is promised on a host can still be had once those who leave are gone."""
-        if host in self._cluster.hosts and self._cluster.room(host) < 0:
-            self._find("promised-twice", f"more GPUs of {host} are held and promised than it has")
 
     def _drop_claim(self, workload: Workload) -> None:
         self._cluster.claims.pop(workload.id, None)
