@@ -332,6 +332,63 @@ def test_a_reservation_is_put_off_only_for_a_cause() -> None:
     assert rules(*BUSY, ask, reserve(1, 50), *better, reserve(3, 60)) == []
 
 
+def test_a_stop_needs_the_cause_that_it_names() -> None:
+    """Drains need a draining host, limits a longest run time that is over, preemptions a workload that waits."""
+    assert rules(*BUSY, stopping(2 * HOUR, "a1", "drained")) == [(8, "drained")]
+    assert rules(*BUSY, host("h1", 2 * HOUR, state="draining"), stopping(2 * HOUR, "a1", "drained")) == []
+    assert rules(*BUSY, stopping(2 * HOUR, "a1", "limit")) == [(8, "limit")]
+    brief = [*BASE, submitted(0, "x", "a", 1, 1, max_runtime_ms=HOUR), started(0, "x", {"h1": [0]}, 1)]
+    assert rules(*brief, stopping(HOUR - 1, "x", "limit")) == [(6, "limit")]
+    assert rules(*brief, stopping(HOUR, "x", "limit"), stopped(HOUR + 9, "x", "finished")) == []
+    assert rules(*BUSY, stopping(2 * HOUR, "a1", "preempted", **{"for": "nobody"})) == [(8, "preempted-for")]
+    assert rules(*BUSY, stopping(2 * HOUR, "a1", "preempted")) == [(8, "preempted-for")]
+
+
+def test_who_used_up_the_longest_run_time_does_not_wait_again() -> None:
+    """Longest run times count all attempts: after that even a drained workload has ended."""
+    brief = [*BASE, submitted(0, "x", "a", 1, 1, max_runtime_ms=HOUR), started(0, "x", {"h1": [0]}, 1)]
+    drained = [
+        *brief,
+        host("h1", HOUR, state="draining"),
+        stopping(HOUR, "x", "drained"),
+        stopped(HOUR + 1, "x", "drained"),
+    ]
+    assert rules(*drained, row(HOUR + 2, "refused", "y", reason="")) == []
+    assert rules(*drained, row(HOUR + 1, "requeued", "x")) == [(9, "requeued")]
+
+
+def test_a_start_names_the_victims_that_made_way_for_it() -> None:
+    """``preempted`` lists exactly those who were stopped for it, and they are gone."""
+    forgotten = [{**line, "preempted": []} if line["kind"] == "started" else line for line in SWAP]
+    assert (13, "victims") in rules(*forgotten)
+    early = [line for line in SWAP if line["kind"] not in {"stopped", "requeued"}]
+    assert {rule for _, rule in rules(*early)} >= {"victims", "gpu-held-twice"}
+
+
+def test_a_host_in_use_is_neither_drained_nor_removed_nor_changed() -> None:
+    """Hosts are empty before they are repaired or go; a host that lost its agent may be removed when all has left."""
+    assert rules(*BUSY, host("h1", 1, state="drained")) == [(8, "host-in-use")]
+    assert rules(*BUSY, host("h1", 1, gpus=4)) == [(8, "host-in-use")]
+    assert rules(*BUSY, {"at": 1, "kind": "host", "host": "h1", "state": "removed"})[0] == (8, "host-in-use")
+    assert rules(*BASE, {"at": 1, "kind": "host", "host": "h1", "state": "removed"}) == []
+
+
+def test_a_workload_may_be_held_and_moved_while_it_waits() -> None:
+    """Held workloads neither start nor are claimed for; a move charges the other budget."""
+    held = [*BASE, submitted(0, "x", "a", 1, HOUR), row(1, "held", "x", reason="its budget is gone")]
+    assert rules(*held, started(2, "x", {"h1": [0]}, HOUR)) == [(6, "state")]
+    freed = [
+        *held,
+        row(2, "moved", "x", budget="b"),
+        row(2, "held", "x", reason=""),
+        started(2, "x", {"h1": [0]}, HOUR),
+    ]
+    auditor = run(*freed)
+    assert auditor.findings == []
+    assert (auditor.usage("p", "a", 2), auditor.usage("p", "b", 2)) == (0, HOUR)
+    assert rules(*held, row(2, "moved", "x", budget="nowhere")) == [(6, "unknown-budget")]
+
+
 def test_a_tree_that_gives_away_more_than_the_whole_is_found() -> None:
     """Children sum to at most their parent."""
     assert rules(tree(a="2/3", b="1/2")) == [(1, "budgets")]
