@@ -119,7 +119,11 @@ def create(client: Client, /, *, name: str, role: str, host: str | None, out: Pa
             f"the file {out} cannot be written: {error.strerror}", hint="name a new file"
         ) from error
     with file:
-        made = client.post("/v1/tokens", body)
+        try:
+            made = client.post("/v1/tokens", body)
+        except BaseException:
+            out.unlink()
+            raise
         file.write(made["token"] + "\n")
     say(f"token {made['id']} of {name} is in {out}")
 
