@@ -1,4 +1,4 @@
-"""Durations, GPU-time and shares: parse what people write, format what people read.
+"""Durations, GPU-time, shares and counts: parse what people write, format what people read.
 
 Time is ``int`` milliseconds, GPU-time ``int`` GPU-milliseconds and a share an exact fraction; no float appears.
 Knows nothing of files, clocks or the scheduler.
@@ -59,9 +59,9 @@ def format_duration(millis: int) -> str:
     sign, rest = ("-", -millis) if millis < 0 else ("", millis)
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):
-        count, rest = divmod(rest, _UNITS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
+        whole, rest = divmod(rest, _UNITS[unit])
+        if whole:
+            parts.append(f"{whole}{unit}")
     return sign + "".join(parts)
 
 
@@ -70,9 +70,9 @@ def about_duration(millis: int) -> str:
     sign, rest = ("-", -millis) if millis < 0 else ("", millis)
     parts: list[str] = []
     for unit in ("d", "h", "m", "s"):
-        count, rest = divmod(rest, _UNITS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
+        whole, rest = divmod(rest, _UNITS[unit])
+        if whole:
+            parts.append(f"{whole}{unit}")
         elif parts:
             break
         if len(parts) == 2:  # noqa: PLR2004 - two units are what a reader takes in at once
@@ -130,6 +130,11 @@ def about_share(share: Fraction) -> str:
 def ratio_text(share: Fraction) -> str:
     """A share as ``num/den``, the form of the event log and the API."""
     return f"{share.numerator}/{share.denominator}"
+
+
+def count(number: int, noun: str) -> str:
+    """A number and what it counts: ``1 GPU``, ``2 GPUs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _quote(text: str) -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from gpubudget.core.budget import ROOT
 from gpubudget.core.fairshare import in_rank_order
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import Shape, indices
+from gpubudget.core.placement import ROOM, indices
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Workload
 from gpubudget.core.reservation import forecast
@@ -27,7 +27,7 @@ from gpubudget.core.views import (
     Standing,
     WorkloadView,
 )
-from gpubudget.units import about_duration
+from gpubudget.units import about_duration, count
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
@@ -208,7 +208,7 @@ def _why_running(attempt: Attempt, now: int) -> str:
     where = ", ".join(host.name for host in attempt.hosts)
     if attempt.started is None:
         missing = sum(attempt.promised.values())
-        return f"its GPUs on {where} are kept for it; {missing} of {attempt.gpus} are still being freed"
+        return f"it waits for {missing} of its {count(attempt.gpus, 'GPU')} on {where}, which are still being freed"
     if attempt.stopping is not None:
         whom = f" for {attempt.beneficiary}" if attempt.beneficiary else ""
         return f"it was told to stop ({attempt.stopping}{whom}); its processes on {where} have not ended yet"
@@ -223,37 +223,37 @@ def _why_running(attempt: Attempt, now: int) -> str:
 def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> Explanation:
     order = ranking(pool, now)
     rank = order.index(workload) + 1
-    shape = workload.shapes[pool.name]
     leaf = state.leaf_of(workload, pool)
     start, estimate = None, False
     kept = pool.reservation
     if kept is not None and kept.workload is workload:
         start, estimate = max(kept.start, now), kept.estimate
-    elif workload.spec.allocated and leaf is not None:
-        found = forecast(pool, workload, leaf, shape, now)
+    elif workload.spec.allocated:
+        found = forecast(pool, workload, leaf, workload.shapes[pool.name], now)
         start, estimate = (None, False) if found is None else (found.start, True)
-    reason = _why_waiting(workload, pool, shape, leaf, rank, len(order))
-    path = () if leaf is None else _standings(leaf, now)
+    reason = _why_waiting(workload, pool, leaf, rank, len(order), now)
+    path = _standings(leaf, now)
     return Explanation(workload.spec.id, workload.state, reason, pool.name, rank, len(order), start, estimate, path)
 
 
-def _why_waiting(workload: Workload, pool: Pool, shape: Shape, leaf: Node | None, rank: int, waiting: int) -> str:
+def _why_waiting(workload: Workload, pool: Pool, leaf: Node, rank: int, waiting: int, now: int) -> str:
+    shape = workload.shapes[pool.name]
     ready = [host for host in pool.hosts.values() if host.state is HostState.READY]
-    place = f"it is {rank} of {waiting} that wait in pool {pool.name}"
+    place = f"it ranks {rank} of {waiting} in pool {pool.name}"
     if not ready:
-        return f"no host of pool {pool.name} is ready ({len(pool.hosts)} are known); {place}"
+        return f"no host of pool {pool.name} is ready, of {len(pool.hosts)} known; {place}"
     free = sum(host.free.bit_count() for host in ready)
     wide = sum(host.free.bit_count() >= shape.each for host in ready)
-    needs = (
-        f"{shape.each} GPUs on one host" if shape.hosts == 1 else f"{shape.each} GPUs on each of {shape.hosts} hosts"
-    )
-    room = f"it needs {needs}; {free} of {sum(h.gpus for h in ready)} GPUs are free, and {wide} hosts have {shape.each}"
-    if workload.preempt_after:
+    have = f"{count(wide, 'host')} {'has' if wide == 1 else 'have'}" if wide else "no host has"
+    gpus = f"{free} of {count(sum(host.gpus for host in ready), 'GPU')} {'is' if free == 1 else 'are'} free"
+    room = f"it needs {shape}; {gpus}, and {have} {shape.each}"
+    if workload.preempt_after > now:
         room += "; it failed soon after it had preempted others, so for now it starts on free GPUs only"
-    elif leaf is not None and leaf.starved and workload.spec.allocated:
+    elif leaf.starved and workload.spec.allocated:
         room += f"; its budget {leaf.path} has no share here, so it preempts nobody"
     elif wide >= shape.hosts:
-        room += "; those are kept for better-ranked work"
+        kept = sum(host.rooms[ROOM] >= shape.each for host in ready) < shape.hosts
+        room += f"; those are kept for {'the debug lane' if kept else 'better-ranked work'}"
     return f"{room}; {place}"
 
 

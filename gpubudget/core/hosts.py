@@ -21,6 +21,7 @@ from gpubudget.core.records import Host
 from gpubudget.core.state import State, rewait, wait
 from gpubudget.core.workload import StopReason, WorkloadState
 from gpubudget.errors import ConflictError, InvalidInputError, NotFoundError
+from gpubudget.units import count
 
 _RETURNS = {
     HostState.READY: HostState.READY,
@@ -53,8 +54,8 @@ def check_report(state: State, event: HostReported) -> None:
     host = state.hosts.get(event.host)
     if host is not None and (host.pool, host.gpus) != (event.pool, event.gpus) and (host.attempts or host.claims):
         raise ConflictError(
-            f"host {host.name} reports {event.gpus} GPUs in pool {event.pool}, but holds work as one with {host.gpus} "
-            f"in pool {host.pool}",
+            f"host {host.name} reports {count(event.gpus, 'GPU')} in pool {event.pool}, but holds work as one with "
+            f"{count(host.gpus, 'GPU')} in pool {host.pool}",
             hint="drain it first",
         )
 
@@ -77,7 +78,9 @@ def check_event(state: State, event: HostEvent) -> None:
     """Raise where an event cannot happen to its host."""
     host = known(state, event.host, *_NEEDS[type(event)])
     if isinstance(event, HostRemoved) and (host.attempts or host.claims):
-        raise ConflictError(f"host {host.name} still holds {len(host.attempts)} attempts", hint="drain it first")
+        raise ConflictError(
+            f"host {host.name} still holds {count(len(host.attempts), 'attempt')}", hint="drain it first"
+        )
 
 
 def take(state: State, event: HostEvent) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from gpubudget.errors import RefusedError
+from gpubudget.units import count
 
 FREE, ROOM, UNALLOCATED, RIPE = range(4)
 EVERY = -1
@@ -28,6 +29,10 @@ class Shape(NamedTuple):
     hosts: int
     each: int
 
+    def __str__(self) -> str:
+        where = "one host" if self.hosts == 1 else f"each of {self.hosts} hosts"
+        return f"{count(self.each, 'GPU')} on {where}"
+
 
 def split(gpus: int, hosts: int | None, gpus_per_host: int) -> Shape:
     """How a gang of ``gpus`` is spread: on one host if it fits there, else evenly over the fewest, or as asked.
@@ -36,20 +41,25 @@ def split(gpus: int, hosts: int | None, gpus_per_host: int) -> Shape:
     """
     if hosts is not None:
         if gpus % hosts or gpus // hosts > gpus_per_host:
-            least = -(-gpus // gpus_per_host)
+            least = count(-(-gpus // gpus_per_host), "host")
             raise RefusedError(
-                f"{gpus} GPUs cannot be split evenly over {hosts} hosts of {gpus_per_host} GPUs",
-                hint=f"ask for a multiple of {hosts} GPUs, at least {least} hosts, or leave the number of hosts out",
+                _uneven(gpus, hosts, gpus_per_host),
+                hint=f"ask for a multiple of {count(hosts, 'GPU')}, at least {least}, or leave the number of hosts out",
             )
         return Shape(hosts, gpus // hosts)
-    count = -(-gpus // gpus_per_host)
-    if gpus % count:
-        below = gpus - gpus % count
+    fewest = -(-gpus // gpus_per_host)
+    if gpus % fewest:
+        below = gpus - gpus % fewest
         raise RefusedError(
-            f"{gpus} GPUs cannot be split evenly over {count} hosts of {gpus_per_host} GPUs",
-            hint=f"ask for {below} or {below + count} GPUs, or give the number of hosts (-N)",
+            _uneven(gpus, fewest, gpus_per_host),
+            hint=f"ask for {below} or {below + fewest} GPUs, or give the number of hosts (-N)",
         )
-    return Shape(count, gpus // count)
+    return Shape(fewest, gpus // fewest)
+
+
+def _uneven(gpus: int, hosts: int, gpus_per_host: int) -> str:
+    over = f"{count(hosts, 'host')} of {count(gpus_per_host, 'GPU')}"
+    return f"{count(gpus, 'GPU')} cannot be split evenly over {over}"
 
 
 class Roomy(Protocol):

@@ -14,6 +14,7 @@ from gpubudget.core.placement import HostIndex, Rooms, Shape, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
+from gpubudget.units import count
 
 NOBODY = Budget("/", Shares(Fraction(1)))
 """The tree of a pool that no tree names."""
@@ -155,19 +156,17 @@ class Pool:
         try:
             shape = split(gpus, hosts, self.spec.gpus_per_host)
         except RefusedError as error:
-            return f"{error} in pool {self.name}"
+            return f"{error.message} in pool {self.name}: {error.hint}"
         full, rest = divmod(lane, self.spec.gpus_per_host)
         too_small = full + (rest > 0 and self.spec.gpus_per_host - rest < shape.each)
         declared = self.spec.hosts - too_small if self.spec.gpus_per_host >= shape.each else 0
         known = sum(host.gpus - (host.lane if lane else 0) >= shape.each for host in self.hosts.values())
         if max(known, declared) >= shape.hosts:
             return shape
-        kept = f", of which the debug lane keeps {lane} GPUs" if lane else ""
-        each = f"{shape.each} GPUs on each of {shape.hosts} hosts" if shape.hosts > 1 else f"{gpus} GPUs on one host"
-        total = max(len(self.hosts), self.spec.hosts)
-        return (
-            f"{each} can never be had in pool {self.name}: it has {total} hosts of {self.spec.gpus_per_host} GPUs{kept}"
-        )
+        kept = f", of which the debug lane keeps {count(lane, 'GPU')}" if lane else ""
+        total = count(max(len(self.hosts), self.spec.hosts), "host")
+        size = count(self.spec.gpus_per_host, "GPU")
+        return f"{shape} can never be had in pool {self.name}: it has {total} of {size}{kept}"
 
     def number(self, shape: Shape, *, timid: bool) -> int:
         """The number of a shape; ``timid`` for workloads that must not preempt for now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from gpubudget.core.budget import ROOT, Policy, Tree
+from gpubudget.core.budget import Policy, Tree
 from gpubudget.core.decisions import Decision, Hold
 from gpubudget.core.events import Event, Woke
 from gpubudget.core.placement import Shape
@@ -69,13 +69,11 @@ class State:
             found = self.pools[name] = Pool(name, self.policy, self.now, root)
         return found
 
-    def leaf_of(self, workload: Workload, pool: Pool) -> Node | None:
-        """Where a workload competes in ``pool``; None when its budget is gone."""
-        if workload.spec.allocated:
-            return pool.budgets.leaves.get(workload.budget or ROOT)
+    def leaf_of(self, workload: Workload, pool: Pool) -> Node:
+        """Where a workload, whose budget must be in the tree, competes in ``pool``."""
         if workload.budget is None:
             return pool.stray
-        return pool.fillers.leaves.get(workload.budget)
+        return (pool.budgets if workload.spec.allocated else pool.fillers).leaves[workload.budget]
 
 
 def shapes_of(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
@@ -156,9 +154,7 @@ def place(state: State, workload: Workload) -> None:
     timid = workload.preempt_after > state.now
     for name, shape in workload.shapes.items():
         pool = state.pools[name]
-        leaf = state.leaf_of(workload, pool)
-        if leaf is not None:
-            enqueue(workload, leaf, pool.number(shape, timid=timid))
+        enqueue(workload, state.leaf_of(workload, pool), pool.number(shape, timid=timid))
         if pool.lane.admits(workload.spec):
             pool.lane.enqueue(workload)
 
