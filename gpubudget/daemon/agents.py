@@ -185,8 +185,11 @@ class Agents:
             if future is not None and not future.done():
                 future.set_result(chunk)
         if restarted and service.gangs.by_host.get(name) and service.states.get(name) not in {None, HostState.LOST}:
-            service.apply(HostLost(name))  # its processes are gone, and that was not their fault
-        service.finish(service.gangs.report(name, report.attempts))
+            service.gangs.lose(name)  # its processes are gone, and that was not their fault
+            service.apply(HostLost(name))
+        ended = service.gangs.report(name, report.attempts)
+        self._published({each for gang in ended for each in gang.parts})  # a failed rank ends the others
+        service.finish(ended)
         self._checkpoints(line, report)
         self._steer(host, report)
         self._save(host)
@@ -257,7 +260,7 @@ class Agents:
         service = self.service
         reports = line.report.attempts if line.report is not None else ()
         grace = service.scheduler.tree.policy.grace_period if service.scheduler.tree is not None else 30_000
-        host = service.hosts[name]
+        host = service.hosts.get(name) or Host(name)  # it may have been removed while its agent waited
         repairing = service.states.get(name) is HostState.REPAIRING and host.repair.token
         return {
             **service.gangs.orders(name, reports, grace),
@@ -307,7 +310,10 @@ class Agents:
     def removed(self, name: str) -> None:
         """A host is gone for good."""
         self.service.hosts.pop(name, None)
-        self._lines.pop(name, None)
+        line = self._lines.pop(name, None)
+        if line is not None:  # an agent that waits is answered now
+            line.turn += 1
+            line.changed.set()
         self.service.batch.put("gone_hosts", (name,))
         self.service.touch()
 

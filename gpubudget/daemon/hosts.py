@@ -97,7 +97,7 @@ class Host:
             "gpus": self.gpus,
             "boot_id": self.boot_id,
             "models": list(self.models),
-            "health": [[check.name, check.ok, check.message] for check in self.health],
+            "health": [[check.name, check.ok, "" if check.ok else check.message] for check in self.health],
             "hold": self.hold,
             "repair": [getattr(self.repair, name) for name in Repair.__slots__],
         }

@@ -34,7 +34,7 @@ from gpubudget.daemon.metrics import Metrics
 from gpubudget.daemon.records import Program, Record, Records, workload_number
 from gpubudget.daemon.recovery import recover
 from gpubudget.daemon.store import Batch, Row, Store
-from gpubudget.errors import BrokenInvariantError, GpuBudgetError
+from gpubudget.errors import BrokenInvariantError, ConflictError, GpuBudgetError, NotFoundError
 from gpubudget.units import DAY, SECOND
 
 _log = logging.getLogger(__name__)
@@ -301,7 +301,8 @@ class Service:
         self.gangs.changed.clear()
         for gang in self.gangs.over(gangs):
             if gang.key in self.gangs.by_key:
-                self.apply(gang.exited(), gang)
+                with contextlib.suppress(NotFoundError, ConflictError):  # the core has ended it with its host
+                    self.apply(gang.exited(), gang)
 
     # Time.
 

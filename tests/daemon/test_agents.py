@@ -72,6 +72,23 @@ def test_a_rank_that_fails_ends_its_gang(daemon: Daemon, agents: list[FakeAgent]
     assert "failed on h2: out of memory" in ended["reason"]
 
 
+def test_a_failed_rank_is_told_to_the_others_at_once(daemon: Daemon, agents: list[FakeAgent], submit: Submit) -> None:
+    """Also while their agents wait for news."""
+    made = submit(GANG)
+    for agent in agents:
+        agent.sync()
+        agent.sync()
+    waiting = threading.Thread(target=agents[0].sync, args=(15_000,))
+    waiting.start()
+    agents[1].exit(made["id"], 1)
+    begun = time.monotonic()
+    agents[1].sync()
+    waiting.join(20)
+    assert agents[0].answer["stop"]
+    assert time.monotonic() - begun < 5
+    assert daemon.url
+
+
 def test_a_failed_attempt_is_tried_again_while_retries_are_left(
     daemon: Daemon, agents: list[FakeAgent], submit: Submit
 ) -> None:
@@ -164,6 +181,7 @@ def test_a_host_that_started_anew_was_lost(daemon: Daemon, agents: list[FakeAgen
     made = submit(JOB)
     agent = next(each for each in agents if each.host in made["attempt"]["placement"])
     agent.sync()
+    agent.sync()
     agent.boot_id = "boot-2"
     agent.attempts.clear()
     agent.sync()
@@ -250,6 +268,20 @@ def test_a_newer_report_ends_the_wait_of_an_older_one(daemon: Daemon, agents: li
     second.sync()
     older.join(10)
     assert time.monotonic() - begun < 5
+
+
+def test_a_host_may_be_removed_while_its_agent_waits(daemon: Daemon, agents: list[FakeAgent]) -> None:
+    """The agent is answered, and registers anew with its next report."""
+    agents[0].sync()
+    waiting = threading.Thread(target=agents[0].sync, args=(15_000,))
+    waiting.start()
+    admin = daemon.api()
+    admin("POST", "/v1/hosts/h1/cordon", {"reason": "old"})
+    admin("DELETE", "/v1/hosts/h1")
+    agents[0].api = daemon.api(agents[0].api.token)
+    agents[0].sync()
+    waiting.join(20)
+    assert host_of(daemon, "h1")["state"] == "ready"
 
 
 def test_a_checkpoint_is_told_once(daemon: Daemon, agents: list[FakeAgent], submit: Submit) -> None:
