@@ -13,9 +13,10 @@ from gpubudget.core import plain
 from gpubudget.core.budget import Tree
 from gpubudget.core.events import BudgetsApplied, Cordoned, HostRemoved, Uncordoned
 from gpubudget.daemon import views
-from gpubudget.daemon.agents import Agents, parse_sync
+from gpubudget.daemon.agents import Agents
 from gpubudget.daemon.auth import Role, require_host
 from gpubudget.daemon.call import Call, answer
+from gpubudget.daemon.reports import parse_sync
 from gpubudget.daemon.service import Service
 from gpubudget.daemon.store import Row
 from gpubudget.daemon.treecheck import check_tree
