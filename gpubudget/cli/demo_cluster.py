@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -92,6 +93,7 @@ class Cluster:
     """One demo's folder and processes."""
 
     def __init__(self) -> None:
+        _refuse_namesakes()
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="gpubudget-demo-")).resolve()
         except OSError as error:
@@ -304,6 +306,14 @@ class Cluster:
 
 _GPUBUDGET = (sys.executable, "-P", "-m", "gpubudget")
 _MARKS = ("GPUBUDGET_CHECKPOINT_DIR", "GPUBUDGET_RECORD")
+
+
+def _refuse_namesakes() -> None:
+    """An agent that is root runs a workload as the user of its owner's name, who could not read the demo's folder."""
+    known = {user.pw_name for user in pwd.getpwall()} if os.geteuid() == 0 else set()
+    if met := sorted(known.intersection(PEOPLE)):
+        what = f"this machine has a user {met[0]}, and so has the demo, whose workloads would run as that user"
+        raise DemoError(what, hint="run the demo as anybody but root")
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:

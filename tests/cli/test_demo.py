@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -167,6 +168,17 @@ def test_without_git_it_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_p
     done = cli("demo")
     assert (done.code, done.err) == (1, "error: git cannot be run: No such file or directory\nhint: install git\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_namesake_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root is told at once when a person of the demo is a user of this machine; anybody else may run it."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(demo_cluster, "PEOPLE", ("nobody-else", me))
+    if os.geteuid() == 0:
+        done = cli("demo")
+        assert (done.code, done.err.splitlines()[1]) == (1, "hint: run the demo as anybody but root")
+    else:
+        demo_cluster.Cluster().remove()
 
 
 def test_what_did_not_happen_in_time_is_named() -> None:
