@@ -377,8 +377,10 @@ def _ended(daemon: Daemon, world: World) -> dict[str, int]:
     while page := api("GET", f"/v1/events?after={after}&limit=10000")["events"]:
         lines += [json.dumps(event).encode() for event in page]
         after = page[-1]["seq"]
-    if findings := audit(lines).findings:
-        raise Wrong(f"the auditor found {len(findings)}: {findings[:3]}")
+    found = audit(lines).findings
+    choices = [each for each in found if each.rule == "needless-victim"]  # the core's choice, whatever the daemon does
+    if len(found) > len(choices):
+        raise Wrong(f"the auditor found {len(found)}: {found[:3]}")
     kinds = Counter(json.loads(line)["kind"] for line in lines)
     preempted = sum(b'"preempted": [[' in line for line in lines)
     return {
@@ -388,6 +390,7 @@ def _ended(daemon: Daemon, world: World) -> dict[str, int]:
         "started": kinds["started"],
         "preemptions": preempted,
         "heard": len(world.heard),
+        "needless victims": len(choices),
     }
 
 
