@@ -25,7 +25,7 @@ SIZES = [1, 2, 4, 8, 16, 32, 64]
 WEIGHTS = [50, 15, 12, 15, 5, 2, 1]
 
 
-def tree(leaves: int = 150, hosts: int = 128) -> Tree:
+def tree(hosts: int) -> Tree:
     """5 programs of 6 projects of 5 researchers, with uneven shares."""
     programs = []
     for p, program_share in enumerate((30, 25, 20, 15, 10)):
@@ -34,7 +34,7 @@ def tree(leaves: int = 150, hosts: int = 128) -> Tree:
             path = f"p{p}/j{j}"
             people = tuple(
                 Budget(f"{path}/u{u}", Shares(Fraction(share, 100)), members=(f"p{p}j{j}u{u}",))
-                for u, share in enumerate((30, 20, 20, 20, 10)[: leaves // 30])
+                for u, share in enumerate((30, 20, 20, 20, 10))
             )
             projects.append(Budget(path, Shares(Fraction(project_share, 100)), children=people))
         programs.append(Budget(f"p{p}", Shares(Fraction(program_share, 100)), children=tuple(projects)))
@@ -143,15 +143,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--warm-up", type=int, default=7, help="days before measuring: the lookback window")
     parser.add_argument("--days", type=int, default=3, help="days to measure")
+    parser.add_argument("--hosts", type=int, default=128, help="hosts of 8 GPUs")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     scheduler = Scheduler()
-    shares = tree()
+    shares = tree(arguments.hosts)
     scheduler.handle(BudgetsApplied(shares), 0)
-    for number in range(128):
+    for number in range(arguments.hosts):
         scheduler.handle(HostReported(f"h{number:03}", "h100", 8), 0)
     paths = [budget.path for budget in shares.budgets() if not budget.children]
-    run = Run(Load(arguments.seed, 1024, 2.5, paths), scheduler)
+    run = Run(Load(arguments.seed, 8 * arguments.hosts, 2.5, paths), scheduler)
     run.submit_next(0)
     now = 0
     while now < arguments.warm_up * DAY:
@@ -163,16 +164,16 @@ def main() -> None:
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     counts = {name: count - before[name] for name, count in run.counts.items()}
     counts["edge"] += inside - leaving(scheduler)
-    report(counts, sorted(run.calls), wall, cpu, len(scheduler.state.workloads))
+    report(f"{8 * arguments.hosts:,} GPUs", counts, sorted(run.calls), wall, cpu, len(scheduler.state.workloads))
     scheduler.check()
 
 
-def report(counts: dict[str, int], calls: list[float], wall: float, cpu: float, waiting: int) -> None:
+def report(size: str, counts: dict[str, int], calls: list[float], wall: float, cpu: float, waiting: int) -> None:
     """Print what was measured."""
     build = "compiled" if not scheduler_module.__file__.endswith(".py") else "plain interpreter"
     events = counts["submitted"] + counts["exited"] + counts["protection"] + counts["edge"]
     inside = sum(calls)
-    print(f"core ({build}): 150 leaf budgets, 1,024 GPUs, demand x2.5, {waiting} workloads at the end")
+    print(f"core ({build}): 150 leaf budgets, {size}, demand x2.5, {waiting} workloads at the end")
     parts = {
         "submissions": counts["submitted"],
         "exits": counts["exited"],
