@@ -45,3 +45,9 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def alice(still: Daemon) -> Api:
     """A user of that daemon."""
     return still.user("alice")
+
+
+@pytest.fixture(scope="module")
+def callers(still: Daemon) -> dict[str, Api]:
+    """An administrator of that daemon, and an agent of a host that it has not."""
+    return {"admin": still.api(), "agent": still.user("h9", "agent", "h9")}
