@@ -75,6 +75,10 @@ def _fail(where: str, data: object, expected: str) -> InvalidInputError:
     return InvalidInputError(f"{where or 'the value'} is {shown}, not {expected}")
 
 
+def _inside(where: str, key: object) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
 @cache
 def _decoder(wanted: Any) -> _Decode:  # noqa: ANN401 - a type form; one return a kind
     """The function that decodes one type, made once."""
@@ -163,7 +167,7 @@ def _dict_decoder(item_type: Any) -> _Decode:  # noqa: ANN401 - a type form
     def decode_dict(data: object, where: str) -> dict[str, object]:
         if not isinstance(data, dict):
             raise _fail(where, data, "an object")
-        return {str(key): _decoder(item_type)(item, f"{where}.{key}") for key, item in data.items()}
+        return {str(key): _decoder(item_type)(item, _inside(where, key)) for key, item in data.items()}
 
     return decode_dict
 
@@ -179,11 +183,11 @@ def _union_decoder(arguments: tuple[type, ...]) -> _Decode:
         if isinstance(data, dict) and records:
             kind = data.get("kind", next(iter(records)) if len(records) == 1 else None)
             if not isinstance(kind, str) or kind not in records:
-                raise _fail(f"{where}.kind", kind, "one of " + ", ".join(records))
+                raise _fail(_inside(where, "kind"), kind, "one of " + ", ".join(records))
             return _decoder(records[kind])(data, where)
         if len(others) == 1:
             return _decoder(others[0])(data, where)
-        raise _fail(where, data, "one of " + ", ".join([*records, *(str(kind) for kind in others)]))
+        raise _fail(where, data, "one of " + ", ".join([*records, *(kind.__name__ for kind in others)]))
 
     return decode_union
 
@@ -197,13 +201,13 @@ def _record_decoder(wanted: type) -> _Decode:
         if not isinstance(data, dict):
             raise _fail(where, data, f"a {wanted.__name__} object")
         if data.get("kind", wanted.__name__) != wanted.__name__:
-            raise _fail(f"{where}.kind", data["kind"], f'"{wanted.__name__}"')
+            raise _fail(_inside(where, "kind"), data["kind"], f'"{wanted.__name__}"')
         unknown = [key for key in data if key not in members and key != "kind"]
         missing = [name for name in required if name not in data]
         if unknown or missing:
             what = f"has an unknown key {unknown[0]!r}" if unknown else f"lacks the key {missing[0]!r}"
             raise InvalidInputError(f"{where or wanted.__name__} {what}", hint="keys: " + ", ".join(members))
-        given = {k: _decoder(hints[k])(v, f"{where}.{k}" if where else k) for k, v in data.items() if k != "kind"}
+        given = {k: _decoder(hints[k])(v, _inside(where, k)) for k, v in data.items() if k != "kind"}
         return wanted(**given)
 
     return decode_record
