@@ -20,7 +20,7 @@ import click
 
 from gpubudget.cli.demo_checks import verdicts
 from gpubudget.cli.demo_cluster import GPUS, HOSTS, Cluster, DemoError
-from gpubudget.cli.demo_scenes import SCENES, Demo
+from gpubudget.cli.demo_scenes import SCENES, Demo, Scene
 from gpubudget.cli.demo_screen import Screen
 from gpubudget.errors import InvalidInputError
 
@@ -100,25 +100,40 @@ def _run(show: Demo, file: TextIO | None, *, keep: bool) -> list[str]:
     screen.say(f"A daemon and {len(HOSTS)} hosts with {GPUS} simulated GPUs each, in {cluster.folder}")
     cluster.serve()
     cluster.make_tokens()
-    for scene in SCENES:
-        screen.say()
-        screen.say(f"== {f'({scene.letters}) ' if scene.letters else ''}{scene.sentence}", " " * 3)
+    try:
+        for scene in SCENES:
+            _play_scene(show, scene)
+        if not keep:
+            show.end_workloads()
+        screen.show([])
+    finally:
+        if file is not None:
+            file.write(_text(show))
+    return _judge(show)
+
+
+def _play_scene(show: Demo, scene: Scene) -> None:
+    letters = f"({scene.letters}) " if scene.letters else ""
+    show.screen.say()
+    show.screen.say(f"== {letters}{scene.sentence}", " " * 3)
+    try:
         scene.play(show)
-        screen.settle()
-    if not keep:
-        show.end_workloads()
-    screen.show([])
-    return _judge(show, file)
+    except DemoError as error:
+        what = f"{letters}was not shown: {error.message}" if letters else error.message
+        raise DemoError(what, hint=error.hint) from error
+    show.screen.settle()
 
 
-def _judge(show: Demo, file: TextIO | None) -> list[str]:
+def _text(show: Demo) -> str:
+    """The event log so far, as a file has it."""
+    return "".join(json.dumps(line) + "\n" for line in show.log)
+
+
+def _judge(show: Demo) -> list[str]:
     """Say what happened, checked against the event log; what was not shown, and whether the audit found something."""
     screen = show.screen
-    text = "".join(json.dumps(line) + "\n" for line in show.log)
     log = show.cluster.folder / "events.jsonl"
-    log.write_text(text, encoding="utf-8")
-    if file is not None:
-        file.write(text)
+    log.write_text(_text(show), encoding="utf-8")
     screen.say()
     screen.say("What happened, checked against the event log:")
     found = verdicts(show.story())

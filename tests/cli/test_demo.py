@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubudget.cli import demo_cluster
+from gpubudget.cli import demo, demo_cluster
 from gpubudget.cli.demo_cluster import DemoError, until
-from gpubudget.cli.demo_scenes import SCENES, with_shares
+from gpubudget.cli.demo_scenes import SCENES, Demo, Scene, with_shares
 from gpubudget.sim.audit import audit
 from tests.cli.cluster import GPUBUDGET
 from tests.cli.cluster import until as wait_until
@@ -70,15 +70,13 @@ def run(folder: Path, *options: str) -> Run:
     return Run(folder, process)
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
-    """Two whole demos at the same time, one of which is kept."""
+@pytest.fixture(scope="module", autouse=True)
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
+    """Two whole demos at the same time, one of which is kept. They go on while other tests run."""
     folder = tmp_path_factory.mktemp("demos")
     plain = run(folder / "plain", "--log", str(folder / "events.jsonl"))
     kept = run(folder / "kept", "--keep")
     try:
-        for one in (plain, kept):
-            one.process.wait(LIMIT)
         yield plain, kept
     finally:
         for one in (plain, kept):
@@ -88,41 +86,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
             subprocess.run([ends[0]], check=True)
 
 
-def test_everything_is_shown(both: tuple[Run, Run]) -> None:
-    """(a) to (f) are shown, in order and under 90 seconds, also while another demo runs and without a home folder."""
-    for one in both:
-        assert one.process.returncode == 0, one.said
-        assert re.findall(r"^\((\w)\) shown ", one.said, re.MULTILINE) == list("abcdef")
-        assert "nothing is wrong" in one.said
-
-
-def test_its_log_is_kept_and_sound(both: tuple[Run, Run]) -> None:
-    """--log leaves the public event log, in which the audit finds nothing and every kind of its events stands."""
-    lines = (both[0].folder.parent / "events.jsonl").read_bytes().splitlines()
-    assert audit(lines).findings == []
-    kinds = {json.loads(line)["kind"] for line in lines}
-    assert kinds >= {"budgets_applied", "host", "submitted", "started", "claimed", "stopping", "stopped", "requeued"}
-
-
-def test_nothing_is_left(both: tuple[Run, Run]) -> None:
-    """A demo that has ended leaves no process and no file, but for its log."""
-    assert both[0].left() == []
-
-
-def test_what_is_kept_can_be_talked_to(both: tuple[Run, Run]) -> None:
-    """Every command that --keep prints does what it says, and the last one removes all."""
-    kept = both[1]
-    _, _, told = kept.said.partition("It is left running.")
-    commands = [line.strip() for line in told.splitlines() if line.startswith("  ")]
-    assert len(commands) == 11
-    done = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], check=False, capture_output=True, text=True,
-        env={"PATH": os.environ["PATH"], "HOME": "/nowhere"}, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "share 40% -> 42%" in done.stdout
-    assert done.stdout.endswith("all of it is removed\n")
-    assert kept.left() == []
+@pytest.fixture(scope="module")
+def both(started: tuple[Run, Run]) -> tuple[Run, Run]:
+    """The two when they have ended."""
+    for one in started:
+        one.process.wait(LIMIT)
+    return started
 
 
 def test_a_signal_ends_it_and_all_that_it_started(tmp_path: Path) -> None:
@@ -131,7 +100,7 @@ def test_a_signal_ends_it_and_all_that_it_started(tmp_path: Path) -> None:
     runs = {number: run(tmp_path / number.name) for number in cases}
     for number, words in cases.items():
         one = runs[number]
-        wait_until(lambda one=one, words=words: words in one.said, f"{words} to be said")  # type: ignore[misc] # a lambda
+        wait_until(lambda one=one, words=words: words in one.said, f"{words} to be said", 60)  # type: ignore[misc] # a lambda
         one.process.send_signal(number)
     for number, one in runs.items():
         assert one.process.wait(20) == 128 + number, one.said
@@ -167,6 +136,35 @@ def test_without_git_it_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = cli("demo")
     assert (done.code, done.err) == (1, "error: git cannot be run: No such file or directory\nhint: install git\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scene_that_does_not_come_off_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A condition that is not met ends it with exit code 1, the letter and what was waited for; the log is kept."""
+
+    def wait(show: Demo) -> None:
+        """A host that is not there."""
+        show.cluster.make_repository()
+        show.cluster.reconcile()
+        show.until(lambda: "h9" in show.hosts, "h9", 0)
+
+    monkeypatch.setattr(demo, "SCENES", (Scene("e", wait),))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = cli("demo", "--log", str(tmp_path / "events.jsonl"))
+    assert done.code == 1
+    assert done.err.startswith("error: (e) was not shown: waited 0 s for h9, and it did not happen\nhint: ")
+    assert '"budgets_applied"' in (tmp_path / "events.jsonl").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+
+
+def test_what_the_log_does_not_show_fails_it(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A demo in which nothing happened says of each part that it was not shown, and ends with exit code 1."""
+    monkeypatch.setattr(demo, "SCENES", SCENES[:1])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = cli("demo")
+    assert done.code == 1
+    assert re.findall(r"^\((\w)\) NOT SHOWN ", done.out, re.MULTILINE) == list("abcdef")
+    assert done.err.startswith("error: (a), (b), (c), (d), (e), (f) were not shown\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,3 +210,40 @@ def test_a_share_is_changed_where_it_stands() -> None:
     assert with_shares(text, {"science": "5%"}) == "children:\n  language: 50%\n  science: 5%\n  b: 1%\n"
     with pytest.raises(ValueError, match="0 children named art"):
         with_shares(text, {"art": "1%"})
+
+
+def test_everything_is_shown(both: tuple[Run, Run]) -> None:
+    """(a) to (f) are shown, in order and under 90 seconds, also while another demo runs and without a home folder."""
+    for one in both:
+        assert one.process.returncode == 0, one.said
+        assert re.findall(r"^\((\w)\) shown ", one.said, re.MULTILINE) == list("abcdef")
+        assert "nothing is wrong" in one.said
+
+
+def test_its_log_is_kept_and_sound(both: tuple[Run, Run]) -> None:
+    """--log leaves the public event log, in which the audit finds nothing and every kind of its events stands."""
+    lines = (both[0].folder.parent / "events.jsonl").read_bytes().splitlines()
+    assert audit(lines).findings == []
+    kinds = {json.loads(line)["kind"] for line in lines}
+    assert kinds >= {"budgets_applied", "host", "submitted", "started", "claimed", "stopping", "stopped", "requeued"}
+
+
+def test_nothing_is_left(both: tuple[Run, Run]) -> None:
+    """A demo that has ended leaves no process and no file, but for its log."""
+    assert both[0].left() == []
+
+
+def test_what_is_kept_can_be_talked_to(both: tuple[Run, Run]) -> None:
+    """Every command that --keep prints does what it says, and the last one removes all."""
+    kept = both[1]
+    _, _, told = kept.said.partition("It is left running.")
+    commands = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    assert len(commands) == 11
+    done = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], check=False, capture_output=True, text=True,
+        env={"PATH": os.environ["PATH"], "HOME": "/nowhere"}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "share 40% -> 42%" in done.stdout
+    assert done.stdout.endswith("all of it is removed\n")
+    assert kept.left() == []
