@@ -1,0 +1,80 @@
+"""Who could win GPUs, told beforehand, against asking every budget."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubudget.core import reclaim
+from gpubudget.core.contest import Contest
+from gpubudget.core.fairshare import in_rank_order, legal_siblings
+from gpubudget.core.placement import EVERY, Shape, indices
+from gpubudget.core.pool import Pool
+from gpubudget.core.records import Node
+from gpubudget.units import MINUTE
+from tests.core.small import Small, stops
+
+BUDGETS = {"a": "1/2", "a/x": "1/3", "a/y": "1/3", "b": "1/4", "z": "0"}
+SHAPES = [Shape(1, 1), Shape(1, 3), Shape(1, 8), Shape(2, 2), Shape(2, 8)]
+WORK = st.tuples(
+    st.sampled_from(["a", "a/x", "a/y", "b", "z", "/"]),
+    st.integers(1, 8),
+    st.sampled_from([0, 1, 5, 60]),
+    st.integers(0, 9),
+)
+
+
+def wins(pool: Pool, leaf: Node, shape: Shape, now: int) -> bool:
+    """Whether a budget's workload with the least commitment could start, if need be by stopping others."""
+    if leaf.starved:
+        return False
+    if reclaim.unallocated(pool, shape, EVERY, now):
+        return True
+    legal = legal_siblings(leaf, shape.hosts * shape.each, now, None)
+    return reclaim.ripe(pool, shape, legal, EVERY, now) is not None
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(st.lists(WORK, min_size=1, max_size=12), st.integers(1, 3))
+def test_no_budget_that_could_win_is_cut_off(work: list[tuple[str, int, int, int]], hosts: int) -> None:
+    """Every budget that could have others stopped is asked, and about all whom it could have stopped."""
+    small = Small(BUDGETS, hosts=hosts)
+    for number, (budget, gpus, minutes, pause) in enumerate(work):
+        words = small.submit(f"w{number}", budget, gpus, minutes) + small.wait(pause)
+        for stopped in stops(words):
+            small.exit(stopped.partition("/")[0])
+    pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
+    numbers = [pool.number(shape, timid=False) for shape in SHAPES]
+    contest = Contest(pool, sum(1 << number for number in numbers), EVERY, now)
+    leaves = pool.budgets.root.leaves()
+    everyone = {node for leaf in leaves for node in leaf.up}
+    place = {leaf: place for place, leaf in enumerate(in_rank_order(pool.budgets.root, now, 0, everyone))}
+    cut = {number: place[leaf] for leaf, mask in contest.last.items() for number in indices(mask)}
+    for number, shape in zip(numbers, SHAPES, strict=True):
+        for leaf in leaves:
+            if wins(pool, leaf, shape, now):
+                assert contest.possible >> number & 1
+                assert place[leaf] < cut.get(number, len(leaves))
+    for leaf in leaves:
+        ripe = {node for node in legal_siblings(leaf, 1, now, None) if node.ripe}
+        assert ripe <= contest.budgets
+
+
+def test_a_shape_that_could_not_be_had_even_if_all_gave_way_is_ruled_out() -> None:
+    """What is protected does not give way."""
+    small = Small(BUDGETS)
+    small.submit("a1", "a/x", 4, 100)
+    small.submit("a2", "a/x", 4, 1)
+    small.wait(10)
+    pool = small.scheduler.state.pools["p"]
+    small_shape, large_shape = (pool.number(Shape(1, each), timid=False) for each in (4, 5))
+    contest = Contest(pool, 1 << small_shape | 1 << large_shape, EVERY, small.now * MINUTE)
+    assert contest.possible == 1 << small_shape
+    assert {leaf.path: mask for leaf, mask in contest.last.items()} == {"a/x": 1 << small_shape}
+
+
+def test_nothing_asked_is_nothing_surveyed() -> None:
+    """Where all that waits fits without stopping anybody."""
+    small = Small(BUDGETS)
+    contest = Contest(small.scheduler.state.pools["p"], 0, EVERY, small.now * MINUTE)
+    assert (contest.possible, contest.budgets, contest.last) == (0, set(), {})
