@@ -27,6 +27,7 @@ COMPILED = (
     "records",
     "reservation",
     "scheduler",
+    "search",
     "state",
     "usage",
 )

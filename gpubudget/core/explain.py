@@ -12,10 +12,10 @@ from fractions import Fraction
 from gpubudget.core.budget import ROOT
 from gpubudget.core.fairshare import in_rank_order
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import ROOM, indices
+from gpubudget.core.placement import EVERY, ROOM, indices
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Workload
-from gpubudget.core.reservation import forecast
+from gpubudget.core.reservation import blocked_hosts, forecast
 from gpubudget.core.state import State
 from gpubudget.core.views import (
     AttemptView,
@@ -226,12 +226,17 @@ def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> 
     leaf = state.leaf_of(workload, pool)
     start, estimate = None, False
     kept = pool.reservation
+    blocked = 0
     if kept is not None and kept.workload is workload:
         start, estimate = max(kept.start, now), kept.estimate
     elif workload.spec.allocated:
-        found = forecast(pool, workload, leaf, workload.shapes[pool.name], now)
+        blocked = 0 if kept is None else blocked_hosts(pool, kept, workload, leaf, EVERY, now)
+        found = forecast(pool, workload, leaf, workload.shapes[pool.name], now, blocked)
         start, estimate = (None, False) if found is None else (found.start, True)
     reason = _why_waiting(workload, pool, leaf, rank, len(order), now)
+    if kept is not None and blocked:
+        names = ", ".join(host.name for host in pool.hosts_of(blocked))
+        reason += f"; {names} {'is' if blocked.bit_count() == 1 else 'are'} kept for {kept.workload.spec.id}"
     path = _standings(leaf, now)
     return Explanation(workload.spec.id, workload.state, reason, pool.name, rank, len(order), start, estimate, path)
 

@@ -134,7 +134,7 @@ class Crossing(NamedTuple):
             return earliest
         if slope > 0:
             return max(earliest, -start // slope + 1)
-        return earliest - height // later + 1 if later > 0 else None
+        return earliest + -height // later + 1 if later > 0 else None
 
 
 def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing | None:

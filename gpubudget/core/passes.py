@@ -7,42 +7,20 @@ workload that comes is tried alone, since nothing else that waits has gained by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from typing import NamedTuple
-
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import in_rank_order, legal_siblings
+from gpubudget.core.fairshare import in_rank_order
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
-from gpubudget.core.reservation import Forecast, blocked_hosts, can_keep, forecast
+from gpubudget.core.records import Node, Queue, Reservation, Workload
+from gpubudget.core.reservation import Forecast, can_keep, forecast
+from gpubudget.core.search import EVERYWHERE, Place, Search, find_place, first_startable, hosts_at
 from gpubudget.core.state import State
 
 _TRIES = 8
 """How many workloads are asked, best-ranked first, whether a time can be given for their start."""
-
-
-class Place(NamedTuple):
-    """Where a workload would start, and whom that would stop."""
-
-    hosts: list[Host]
-    victims: list[Attempt]
-
-
-class Search(NamedTuple):
-    """Where to look: the bits of hosts, the budgets whose attempts there might be stopped (None: all), and the shapes
-    that need nobody of allocated work stopped.
-    """
-
-    hosts: int
-    contested: Container[Node] | None
-    easy: int
-
-
-EVERYWHERE = Search(EVERY, None, -1)
 
 
 def run(state: State) -> None:
@@ -201,7 +179,7 @@ def _start_in(state: State, pool: Pool, leaf: Node, mask: int, search: Search) -
     for rank, number in heads:
         if best is not None and best[0].rank < rank:
             break
-        found = _first_startable(state, pool, leaf, number, search)
+        found = first_startable(state, pool, leaf, number, search)
         if found is not None and (best is None or found[0].rank < best[0].rank):
             best = found
     if best is None:
@@ -216,7 +194,8 @@ def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, place: Pla
     """Start a workload; a reservation that its hosts cannot keep any more, since it ranks better, is given up."""
     launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
     kept = pool.reservation
-    if kept is not None and workload.spec.allocated and not can_keep(pool, kept, place.hosts, state.now):
+    attempt = workload.attempt
+    if kept is not None and attempt is not None and attempt.allocated and not can_keep(pool, kept, attempt, state.now):
         pool.lapse()
 
 
@@ -232,53 +211,6 @@ def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
     return False
 
 
-def _first_startable(
-    state: State, pool: Pool, leaf: Node, number: int, search: Search
-) -> tuple[Workload, Place] | None:
-    """The first workload of one budget and shape that can start.
-
-    What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
-    order cannot start, the shortest is asked, and then the longest that can. Where it is not ``easy``, the shortest is
-    asked first, since mostly none can.
-    """
-    shape, timid = pool.kinds[number]
-    queue = leaf.queues[number]
-    easy = search.easy >> number & 1
-    if shape.hosts > 1:
-        search = EVERYWHERE
-
-    def place(workload: Workload) -> Place | None:
-        where = EVERYWHERE if workload.fresh else search
-        return find_place(state, pool, workload, leaf, shape, where, timid=timid)
-
-    head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
-    shorter = shortest.spec.min_runtime < head.spec.min_runtime
-    if shorter and not easy and place(shortest) is None:
-        return None
-    if found := place(head):
-        return head, found
-    if not shorter or (easy and place(shortest) is None):
-        return None
-    longest = _longest_possible(queue, head.spec.min_runtime, place)
-    chosen = next(workload for _, workload in queue.entries if workload.spec.min_runtime <= longest)
-    again = place(chosen)
-    return (chosen, again) if again else None
-
-
-def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Place | None]) -> int:
-    """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start."""
-    runtimes = sorted({entry[0] for entry in queue.by_runtime if entry[0] < below})
-    examples = {entry[0]: entry[2] for entry in queue.by_runtime}
-    low, high = 0, len(runtimes) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if place(examples[runtimes[middle]]) is None:
-            high = middle - 1
-        else:
-            low = middle
-    return runtimes[low]
-
-
 def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape) -> bool:
     """Start one workload if it can start."""
     if workload.spec.allocated:
@@ -286,44 +218,11 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
         place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid)
     else:
         free = pool.index.best(FREE, shape, EVERY)
-        place = None if free is None else Place(_hosts(pool, free), [])
+        place = None if free is None else Place(hosts_at(pool, free), [])
     if place is None:
         return False
     _launch(state, pool, workload, leaf, place)
     return True
-
-
-def find_place(
-    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, search: Search, *, timid: bool
-) -> Place | None:
-    """Where an allocated workload can start now, and whom that stops; None if it cannot.
-
-    ``timid`` workloads stop nobody.
-    """
-    now, index, hosts = state.now, pool.index, search.hosts
-    kept = pool.reservation
-    if kept is not None and kept.workload is not workload and kept.bits & hosts:
-        free = index.best(ROOM, shape, hosts & ~kept.bits)
-        if free is not None:
-            return Place(_hosts(pool, free), [])
-        tier = ROOM if timid else RIPE
-        if (index.having(tier, shape.each) & hosts).bit_count() < shape.hosts:
-            return None
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, hosts & index.having(tier, shape.each), now)
-    free = index.best(ROOM, shape, hosts)
-    if free is not None:
-        return Place(_hosts(pool, free), [])
-    if timid or leaf.starved:
-        return None
-    found = reclaim.unallocated(pool, shape, hosts, now)
-    if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
-        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now, search.contested)
-        found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
-    return None if found is None else Place(found.hosts, found.victims)
-
-
-def _hosts(pool: Pool, places: list[int]) -> list[Host]:
-    return [host for place in sorted(places) if (host := pool.order[place]) is not None]
 
 
 # The reservation

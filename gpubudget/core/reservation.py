@@ -13,7 +13,7 @@ from gpubudget.core.fairshare import Crossing, crossing_of, outranks
 from gpubudget.core.host import HostState
 from gpubudget.core.placement import UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Host, Node, Reservation, Workload
+from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
 
 
 class _Release(NamedTuple):
@@ -30,15 +30,19 @@ class Forecast(NamedTuple):
     estimate: bool
 
 
-def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int) -> Forecast | None:
-    """The earliest time at which ``workload`` could have its GPUs if nothing else took them; None if none is known."""
+def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int, blocked: int = 0) -> Forecast | None:
+    """The earliest time at which ``workload`` could have its GPUs if nothing else took them; None if none is known.
+
+    Hosts whose bit is in ``blocked`` are left alone.
+    """
     if leaf.starved:
         return None
     claimant = _Claimant(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
     latest: int | None = None  # when enough hosts that were looked at can give their GPUs
     for host in pool.hosts.values():
-        when = claimant.earliest(host, shape.each, latest) if host.state is HostState.READY else None
+        usable = host.state is HostState.READY and not blocked >> host.index & 1
+        when = claimant.earliest(host, shape.each, latest) if usable else None
         if when is not None:
             found.append((when[0], host.index, when[1], host))
             if len(found) >= shape.hosts:
@@ -77,13 +81,16 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     return blocked
 
 
-def can_keep(pool: Pool, kept: Reservation, changed: list[Host], now: int) -> bool:
-    """Whether those of the reserved hosts that are in ``changed`` can still give their GPUs at the reserved time."""
-    hosts = [host for host in changed if kept.bits >> host.index & 1]
+def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int) -> bool:
+    """Whether the reserved hosts on which ``attempt`` was just placed can give their GPUs at the reserved time."""
+    hosts = [host for host in attempt.hosts if kept.bits >> host.index & 1]
     if not hosts:
         return True
     shape = kept.workload.shapes[pool.name]
     claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.spec.min_runtime, now)
+    until = now + attempt.workload.spec.min_runtime
+    if until <= kept.start and claimant.may_stop(attempt.leaf, until) == until:
+        return True
     return all(claimant.room_by(host, kept.start) >= shape.each for host in hosts)
 
 
@@ -142,7 +149,8 @@ class _Claimant:
                 if attempt.ends_by is not None and (time is None or attempt.ends_by < time):
                     found.append(_Release(attempt.ends_by, attempt.each, estimate=False))
                 elif time is not None:
-                    found.append(_Release(time, attempt.each, self.may_stop(attempt.leaf, now) != now))
+                    certain = time == over and self.may_stop(attempt.leaf, now) == now
+                    found.append(_Release(time, attempt.each, estimate=not certain))
         for claim in host.claims.values():
             time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.spec.min_runtime)
             if time is not None:

@@ -1,0 +1,118 @@
+"""Where a workload can start now, and whom that would stop; and which of a budget's workloads is the first that can.
+
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+from gpubudget.core import reclaim
+from gpubudget.core.fairshare import legal_siblings
+from gpubudget.core.placement import EVERY, RIPE, ROOM, Shape
+from gpubudget.core.pool import Pool
+from gpubudget.core.records import Attempt, Host, Node, Queue, Workload
+from gpubudget.core.reservation import blocked_hosts
+from gpubudget.core.state import State
+
+
+class Place(NamedTuple):
+    """Where a workload would start, and whom that would stop."""
+
+    hosts: list[Host]
+    victims: list[Attempt]
+
+
+class Search(NamedTuple):
+    """Where to look: the bits of hosts, the budgets whose attempts there might be stopped (None: all), and the shapes
+    that need nobody of allocated work stopped.
+    """
+
+    hosts: int
+    contested: Container[Node] | None
+    easy: int
+
+
+EVERYWHERE = Search(EVERY, None, -1)
+
+
+def find_place(
+    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, search: Search, *, timid: bool
+) -> Place | None:
+    """Where an allocated workload can start now, and whom that stops; None if it cannot.
+
+    ``timid`` workloads stop nobody.
+    """
+    now, index, hosts = state.now, pool.index, search.hosts
+    kept = pool.reservation
+    if kept is not None and kept.workload is not workload and kept.bits & hosts:
+        free = index.best(ROOM, shape, hosts & ~kept.bits)
+        if free is not None:
+            return Place(hosts_at(pool, free), [])
+        tier = ROOM if timid else RIPE
+        if (index.having(tier, shape.each) & hosts).bit_count() < shape.hosts:
+            return None
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, hosts & index.having(tier, shape.each), now)
+    free = index.best(ROOM, shape, hosts)
+    if free is not None:
+        return Place(hosts_at(pool, free), [])
+    if timid or leaf.starved:
+        return None
+    found = reclaim.unallocated(pool, shape, hosts, now)
+    if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
+        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now, search.contested)
+        found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
+    return None if found is None else Place(found.hosts, found.victims)
+
+
+def hosts_at(pool: Pool, places: list[int]) -> list[Host]:
+    """The hosts with these indices, in order."""
+    return [host for place in sorted(places) if (host := pool.order[place]) is not None]
+
+
+def first_startable(state: State, pool: Pool, leaf: Node, number: int, search: Search) -> tuple[Workload, Place] | None:
+    """The first workload of one budget and shape that can start.
+
+    What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
+    order cannot start, the shortest is asked, and then the longest that can. Where it is not ``easy``, the shortest is
+    asked first, since mostly none can.
+    """
+    shape, timid = pool.kinds[number]
+    queue = leaf.queues[number]
+    easy = search.easy >> number & 1
+    if shape.hosts > 1:
+        search = EVERYWHERE
+
+    def place(workload: Workload) -> Place | None:
+        where = EVERYWHERE if workload.fresh else search
+        return find_place(state, pool, workload, leaf, shape, where, timid=timid)
+
+    head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
+    shorter = shortest.spec.min_runtime < head.spec.min_runtime
+    kept = pool.reservation
+    alike = kept is None or kept.leaf is not leaf  # else some may use the reserved hosts, and some may not
+    if shorter and alike and not easy and place(shortest) is None:
+        return None
+    if found := place(head):
+        return head, found
+    if not shorter or ((easy or not alike) and place(shortest) is None):
+        return None
+    longest = _longest_possible(queue, head.spec.min_runtime, place)
+    chosen = next(workload for _, workload in queue.entries if workload.spec.min_runtime <= longest)
+    again = place(chosen)
+    return (chosen, again) if again else None
+
+
+def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Place | None]) -> int:
+    """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start."""
+    runtimes = sorted({entry[0] for entry in queue.by_runtime if entry[0] < below})
+    examples = {entry[0]: entry[2] for entry in queue.by_runtime}
+    low, high = 0, len(runtimes) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if place(examples[runtimes[middle]]) is None:
+            high = middle - 1
+        else:
+            low = middle
+    return runtimes[low]
