@@ -10,7 +10,6 @@ from typing import Any
 
 from gpubudget.core.budget import Budget, Policy, Shares, Tree
 from gpubudget.core.decisions import (
-    BudgetsChanged,
     Claim,
     Decision,
     Hold,
@@ -108,8 +107,8 @@ def _decision_line(decision: Decision, now: int) -> Line:  # noqa: PLR0911 - one
         case HostChanged(host, pool, gpus, state, reason):
             line = {"kind": "host", "host": host, "pool": pool, "gpus": gpus, "state": state.value}
             return line | {"reason": reason} if reason else line
-        case BudgetsChanged(tree, commit):
-            return budgets_applied(tree, commit, now)
+        case _:
+            return budgets_applied(decision.tree, decision.commit, now)
 
 
 def _for(line: Line, beneficiary: str | None) -> Line:
