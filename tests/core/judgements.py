@@ -222,7 +222,6 @@ def _claim(record: Record, claim: Claim, now: int) -> None:
         assert set(victim.hosts) & set(hosts), f"3: {victim.key} is on none of the hosts of {spec.id}"
     _minimal(record, run, victims)
     _cheapest(record, job, claim, victims, now)
-    run.kept = {host: max(0, min(each, record.free(host))) for host, each in hosts.items()}
     run.victims = victims
     record.runs.append(run)
     job.run, job.state = run, _S.STARTING
@@ -244,11 +243,17 @@ def _minimal(record: Record, run: Run, victims: list[Run]) -> None:
 
 
 def _cheapest(record: Record, job: Job, claim: Claim, victims: list[Run], now: int) -> None:
-    """For a request on one host no set of victims is cheaper (a debug lane or reservations may forbid cheaper ones)."""
+    """For a request on one host no set of victims is cheaper, but where hosts are kept for a reservation."""
     assert record.tree
-    if len(claim.hosts) == 1 and not record.tree.policy.debug and claim.pool not in record.reserved:
-        least = record.cheapest(job, claim.pool, now)
-        assert least == cost(victims, now), f"victims of {job.spec.id} cost {cost(victims, now)}, the least is {least}"
+    if len(claim.hosts) != 1 or record.tree.policy.debug:
+        return
+    kept = record.reserved.get(claim.pool)
+    least = record.cheapest(job, claim.pool, now)
+    others = record.cheapest(job, claim.pool, now, kept.hosts if kept and kept.workload != job.spec.id else ())
+    paid = cost(victims, now)
+    assert least is not None
+    assert least <= paid
+    assert others is None or paid <= others, f"victims of {job.spec.id} cost {paid}, the least is {others}"
 
 
 def _stop(record: Record, event: Event, stop: Stop, now: int) -> None:

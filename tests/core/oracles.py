@@ -52,7 +52,6 @@ class Run:
     checkpoint: int | None = None
     stopping: StopReason | None = None
     told: int = 0
-    kept: dict[str, int] = field(default_factory=dict)  # what a claim found free on its hosts
     victims: list[Run] = field(default_factory=list)
     withdrawn: bool = False
 
@@ -294,16 +293,9 @@ class Record:
         ]
 
     def free(self, host: str) -> int:
-        """GPUs that nobody holds and nobody is promised now; a claim takes what is free first."""
+        """GPUs that nobody holds, nor may be about to: a claim takes what is free and what its victims leave first."""
         held = sum(run.hosts[host] for run in self.live(host))
-        promised = sum(
-            max(
-                claim.kept.get(host, 0),
-                claim.hosts[host] - sum(victim.hosts.get(host, 0) for victim in claim.victims if victim.live),
-            )
-            for claim in self.claims(host)
-        )
-        return self.machines[host].gpus - held - promised
+        return self.machines[host].gpus - held - sum(claim.hosts[host] for claim in self.claims(host))
 
     def is_victim(self, run: Run) -> bool:
         return any(run in claim.victims for claim in self.claims())
@@ -335,11 +327,11 @@ class Record:
         step, other = next((a, b) for a, b in zip(ours, theirs, strict=False) if a != b)
         return step[:2] < other[:2]
 
-    def cheapest(self, job: Job, pool: str, now: int) -> Cost | None:
+    def cheapest(self, job: Job, pool: str, now: int, without: tuple[str, ...] = ()) -> Cost | None:
         """The least that making room on one host costs, by trying every set of victims on every ready host."""
         costs = []
         for host, machine in self.machines.items():
-            if machine.pool != pool or machine.state is not HostState.READY:
+            if machine.pool != pool or machine.state is not HostState.READY or host in without:
                 continue
             legal = [run for run in self.live(host) if self.legal_victim(job, run, pool, now)]
             for size in range(len(legal) + 1):
