@@ -98,6 +98,7 @@ def _run(show: Demo, file: TextIO | None, *, keep: bool) -> list[str]:
     """All scenes and the verdict; what was not as it should be."""
     screen, cluster = show.screen, show.cluster
     screen.say(f"A daemon and {len(HOSTS)} hosts with {GPUS} simulated GPUs each, in {cluster.folder}")
+    screen.say()
     cluster.serve()
     cluster.make_tokens()
     try:
@@ -114,7 +115,6 @@ def _run(show: Demo, file: TextIO | None, *, keep: bool) -> list[str]:
 
 def _play_scene(show: Demo, scene: Scene) -> None:
     letters = f"({scene.letters}) " if scene.letters else ""
-    show.screen.say()
     show.screen.say(f"== {letters}{scene.sentence}", " " * 3)
     try:
         scene.play(show)
@@ -134,7 +134,6 @@ def _judge(show: Demo) -> list[str]:
     screen = show.screen
     log = show.cluster.folder / "events.jsonl"
     log.write_text(_text(show), encoding="utf-8")
-    screen.say()
     screen.say("What happened, checked against the event log:")
     found = verdicts(show.story())
     for letter, (shown, sentence) in found.items():
