@@ -165,7 +165,8 @@ class Pool:
             return shape
         kept = f", of which the debug lane keeps {count(lane, 'GPU')}" if lane else ""
         total = count(max(len(self.hosts), self.spec.hosts), "host")
-        size = count(self.spec.gpus_per_host, "GPU")
+        sizes = {self.spec.gpus_per_host, *(host.gpus for host in self.hosts.values())}
+        size = f"{'up to ' if len(sizes) > 1 else ''}{count(max(sizes), 'GPU')}"
         return f"{shape} can never be had in pool {self.name}: it has {total} of {size}{kept}"
 
     def number(self, shape: Shape, *, timid: bool) -> int:

@@ -82,7 +82,7 @@ def shapes_of(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
     reasons: list[str] = []
     for name in spec.pools:
         pool = state.pools.get(name)
-        if pool is None or pool.spec is None:
+        if pool is None:
             reasons.append(f"there is no pool {name!r}")
             continue
         lane = pool.lane.gpus if spec.allocated and not pool.lane.admits(spec) else 0
