@@ -119,7 +119,10 @@ class Auditor:
             pool, gpus = line.data["pool"], line.data["gpus"]
             if known and attempts and (known.pool, known.gpus) != (pool, gpus):
                 self._find("host-in-use", f"host {name} changes its pool or GPUs while {_names(attempts)} hold some")
-            self._cluster.hosts[name] = Host(name, pool, gpus, state, known.held if known else {})
+            host = Host(name, pool, gpus, state)
+            if known:
+                host.held, host.keys = known.held, known.keys
+            self._cluster.hosts[name] = host
             pools.add(pool)
         for attempt in self._cluster.on(name):
             attempt.lost |= state == "lost"

@@ -35,7 +35,7 @@ def lineage(path: str) -> list[str]:
     return found[::-1]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Account:
     """What one budget itself (not its descendants) is charged in one pool."""
 
@@ -82,6 +82,7 @@ class Ledger:
         self._shares: dict[str, tuple[Fraction, dict[str, Fraction]]] = {}
         self._children: dict[str, list[str]] = {}
         self._accounts: dict[tuple[str, str], _Account] = {}
+        self._below: dict[tuple[str, str], list[_Account]] = {}  # all accounts of a budget and its descendants
         self._charged: dict[Key, tuple[str, str]] = {}
         self._renamed: dict[str, str] = {}
         self._lookback = 0
@@ -155,12 +156,8 @@ class Ledger:
 
     def usage(self, pool: str, path: str, now: int) -> int:
         """Usage of the budget and all below it."""
-        below = "" if path == ROOT else path + "/"
-        return sum(
-            self.own(pool, other, now)
-            for place, other in list(self._accounts)
-            if place == pool and (other == path or other.startswith(below))
-        )
+        self._edge = max(self._edge, now - self._lookback)
+        return sum(account.usage(now, self._edge) for account in self._below.get((pool, path), ()))
 
     def share(self, pool: str, path: str) -> Fraction:
         """What the budget gets of its parent."""
@@ -189,7 +186,12 @@ class Ledger:
         return Standing(path[depth], self.share(pool, path[depth]), self.usage(pool, path[depth], now))
 
     def _account(self, pool: str, path: str) -> _Account:
-        return self._accounts.setdefault((pool, path), _Account())
+        account = self._accounts.get((pool, path))
+        if account is None:
+            account = self._accounts[pool, path] = _Account()
+            for step in lineage(path):
+                self._below.setdefault((pool, step), []).append(account)
+        return account
 
     def _heir(self, path: str) -> str:
         """The budget that a path's usage belongs to now: its own, that which it was renamed to, or the next above."""
@@ -200,6 +202,8 @@ class Ledger:
 
     def _hand_over(self, pool: str, path: str, heir: str) -> None:
         account = self._accounts.pop((pool, path))
+        for step in lineage(path):
+            self._below[pool, step].remove(account)
         self._account(pool, heir).take_over(account)
         for key in [*account.running, *((workload, 0) for workload in account.promised)]:
             self._charged[key] = (pool, heir)

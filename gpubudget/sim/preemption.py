@@ -138,6 +138,8 @@ class Judge:
     def _unallocated_enough(self, host: Host, claim: Claim) -> bool:
         """Whether a host surely has enough if all unallocated attempts leave and the claim takes no other."""
         on = self._cluster.on(host.name)
+        if sum(len(a.placement[host.name]) for a in on if a.allocated and not a.leaving) + claim.each > host.gpus:
+            return False
         leave = sum(
             len(a.placement[host.name]) for a in on if not a.allocated and not a.leaving and a.key not in claim.victims
         )

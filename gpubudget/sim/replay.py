@@ -123,6 +123,7 @@ class Host:
     gpus: int
     state: str
     held: dict[int, Key] = field(default_factory=dict)
+    keys: dict[Key, None] = field(default_factory=dict)  # the attempts on it, in order of their starts
 
 
 @dataclass(slots=True)
@@ -148,8 +149,7 @@ class Cluster:
 
     def on(self, host: str) -> list[Attempt]:
         """The attempts on a host."""
-        held = self.hosts[host].held if host in self.hosts else {}
-        return [self.attempts[key] for key in dict.fromkeys(held.values())]
+        return [self.attempts[key] for key in self.hosts[host].keys] if host in self.hosts else []
 
     def room(self, host: str, beside: str = "", spared: Key | None = None) -> int:
         """GPUs of a host that can be promised: what is there once all who leave are gone, but for one who is spared.
@@ -171,6 +171,7 @@ class Cluster:
         self.attempts[attempt.key] = attempt
         for name, gpus in attempt.placement.items():
             if name in self.hosts:
+                self.hosts[name].keys[attempt.key] = None
                 for gpu in gpus:
                     self.hosts[name].held.setdefault(gpu, attempt.key)
         self.touch(attempt.pool)
@@ -181,6 +182,7 @@ class Cluster:
         for name in attempt.placement:
             if name in self.hosts:
                 host = self.hosts[name]
+                host.keys.pop(attempt.key, None)
                 host.held = {gpu: key for gpu, key in host.held.items() if key != attempt.key}
         self.count(attempt, now)
         self.touch(attempt.pool)
