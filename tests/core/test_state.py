@@ -16,7 +16,7 @@ from gpubudget.units import HOUR, MINUTE
 from tests.core.small import Small, starts, tree
 
 SPEC = WorkloadSpec("w", "ann", "a", ("p",), 1, min_runtime=HOUR)
-UNEVEN = "cannot be split evenly over 2 hosts of 8 GPUs"
+UNEVEN = "cannot be split evenly over 2 hosts of 8 GPUs in pool p: ask for"
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ UNEVEN = "cannot be split evenly over 2 hosts of 8 GPUs"
         ({"budget": None}, "an allocated workload (minimum runtime above 0) must name the budget that pays for it"),
         ({"budget": "c"}, "there is no budget 'c'"),
         ({"pools": ("q",)}, "there is no pool 'q'"),
-        ({"gpus": 9}, f"9 GPUs {UNEVEN} in pool p: ask for 8 or 10 GPUs, or give the number of hosts (-N)"),
+        ({"gpus": 9}, f"9 GPUs {UNEVEN} 8 or 10 GPUs, or give the number of hosts (-N)"),
         (
             {"gpus": 1, "hosts": 2},
-            f"1 GPU {UNEVEN} in pool p: ask for a multiple of 2 GPUs, at least 1 host, or leave the number of hosts out",
+            f"1 GPU {UNEVEN} a multiple of 2 GPUs, at least 1 host, or leave the number of hosts out",
         ),
         ({"gpus": 24}, "8 GPUs on each of 3 hosts can never be had in pool p: it has 2 hosts of 8 GPUs"),
         (
