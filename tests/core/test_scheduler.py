@@ -112,8 +112,10 @@ def test_cancelling_a_running_workload_stops_it_also_while_it_is_stopping_for_an
     assert small.scheduler.workload("a1") is None
 
 
-def test_a_requeued_workload_runs_again_with_a_full_minimum_runtime(small: Small) -> None:
-    """Its place in its budget is the old one."""
+def test_a_requeued_workload_runs_again_with_a_full_minimum_runtime() -> None:
+    """It is told as forced."""
+    small = Small(HALVES)
+    small.submit("a1", "a", 8, 60)
     small.wait(50)
     small.do(RequeueRequested("a1"))
     assert starts(small.exit("a1")) == ["a1/2"]
