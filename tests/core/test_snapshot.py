@@ -1,0 +1,119 @@
+"""All state as plain data, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpubudget.core.budget import DebugLane, Policy, Pool
+from gpubudget.core.events import (
+    BudgetsApplied,
+    Cordoned,
+    DrainRequested,
+    Event,
+    HostLost,
+    HostRemoved,
+    HostReported,
+    Outcome,
+    RequeueRequested,
+)
+from gpubudget.core.scheduler import Scheduler
+from gpubudget.errors import InvalidInputError
+from gpubudget.units import HOUR, MINUTE
+from tests.core.small import Small, tree
+
+SHARES = {"a": "1/2", "a/x": "1/2", "b": "1/2"}
+
+
+def busy() -> Small:
+    """A cluster with a bit of everything: lane, claim, stops, reservation, unallocated work, lost and removed hosts."""
+    small = Small(SHARES, hosts=4, policy=Policy(debug=DebugLane(4), lookback=HOUR))
+    small.do(BudgetsApplied(replace(small.tree, pools=(Pool("p", 8, 4), Pool("q", 8, 1))), "c2"))
+    small.do(HostReported("h5", "p", 8))
+    small.do(Cordoned("h5"))
+    small.do(HostRemoved("h5"))
+    small.do(HostReported("h6", "p", 8))
+    small.submit("d1", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
+    small.submit("d2", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
+    small.submit("x1", "a/x", 8, 1)
+    small.submit("x2", "a/x", 16, 5, max_runtime=HOUR)
+    small.wait(30)
+    small.submit("f1", "b", 2, 0)
+    small.submit("s1", None, 2, 0)
+    small.submit("b1", "b", 4, 60)
+    small.submit("b2", "b", 8, 60, pools=("p", "q"))
+    small.submit("x3", "a/x", 8, 60)
+    small.submit("x4", "a/x", 16, 60)
+    small.do(HostLost("h4"))
+    small.do(DrainRequested("h3", "hot"))
+    small.submit("b3", "b", 8, 60)
+    return small
+
+
+FOLLOWING: list[Event] = [
+    HostReported("h4", "p", 8),
+    HostReported("q1", "q", 8),
+    RequeueRequested("b1"),
+    BudgetsApplied(tree({"a": "1/3", "a/x": "1/2", "b": "1/3"}, Policy(lookback=2 * HOUR), 4), "c3"),
+]
+
+
+def test_a_restored_scheduler_has_the_same_state_and_sound_sums() -> None:
+    """What is derived is built anew, and every invariant holds."""
+    small = busy()
+    before = small.scheduler.snapshot()
+    views = (small.scheduler.workloads(), small.scheduler.hosts(), small.scheduler.reservations())
+    small.restart()
+    small.scheduler.check()
+    assert small.scheduler.snapshot() == before
+    assert (small.scheduler.workloads(), small.scheduler.hosts(), small.scheduler.reservations()) == views
+    assert small.scheduler.next_wakeup() == busy().scheduler.next_wakeup()
+
+
+def test_a_restored_scheduler_goes_on_as_the_one_that_was_saved() -> None:
+    """Restarted after each step, or never: the same decisions."""
+    one, other = busy(), busy()
+    for event in FOLLOWING:
+        other.restart()
+        assert one.do(event) == other.do(event)
+        assert one.last == other.last
+        assert one.wait(7) == other.wait(7)
+        for view in one.scheduler.workloads():
+            if view.attempt and view.attempt.stopping:
+                other.restart()
+                assert one.exit(view.spec.id) == other.exit(view.spec.id)
+    assert one.scheduler.snapshot() == other.scheduler.snapshot()
+
+
+@pytest.mark.parametrize("hosts", [0, 1])
+def test_a_scheduler_that_knows_no_budgets_yet_is_kept_too(hosts: int) -> None:
+    """With the hosts that have reported."""
+    scheduler = Scheduler()
+    for number in range(hosts):
+        scheduler.handle(HostReported(f"h{number}", "p", 8), 5)
+    again = Scheduler.restore(scheduler.snapshot())
+    assert again.snapshot() == scheduler.snapshot()
+    assert (again.tree, len(again.hosts())) == (None, hosts)
+
+
+def test_patience_survives_a_restart() -> None:
+    """Who must not preempt for now does not because of a restart."""
+    small = Small({"a": "1/100", "b": "99/100"}, policy=Policy(preempt_backoff=20 * MINUTE))
+    small.submit("a1", "a", 8, 1)
+    small.wait(100)
+    small.submit("b1", "b", 8, 30, retries=5)
+    small.submit("b0", "b", 8, 60, priority=1)
+    small.exit("a1")
+    small.exit("b1", Outcome.FAILED)
+    before, due = small.scheduler.snapshot(), small.scheduler.next_wakeup()
+    small.restart()
+    assert (small.scheduler.snapshot(), small.scheduler.next_wakeup()) == (before, due)
+    assert before["patience"] == [[(small.now + 20) * MINUTE, "b1"]]
+
+
+@pytest.mark.parametrize(("data", "told"), [({"version": 99}, "99"), ({}, "None")])
+def test_data_of_another_version_is_refused(data: dict[str, int], told: str) -> None:
+    """Nobody guesses what it means."""
+    with pytest.raises(InvalidInputError, match=f"a snapshot of version {told} cannot be read; this program writes 1"):
+        Scheduler.restore(data)
