@@ -38,6 +38,7 @@ def launch(
     if lane:
         pool.lane.person(workload.spec.owner).running += 1
     attempt.preempted = tuple((victim.workload.spec.id, victim.number) for victim in victims)
+    before = {host: host.rooms for victim in victims for host in victim.hosts}
     for victim in victims:
         stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
     for place, host in enumerate(hosts):
@@ -48,6 +49,8 @@ def launch(
         _count(host, attempt, attempt.each)
         host.claims[attempt.serial] = attempt
         pool.refresh(host)
+    for host, rooms in before.items():
+        pool.gains(host, rooms)  # what its victims leave beyond its own needs
     if attempt.promised:
         workload.become(WorkloadState.STARTING)
         names = tuple(host.name for host in hosts)
@@ -139,6 +142,7 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
     attempt.beneficiary = beneficiary
     attempt.workload.become(WorkloadState.STOPPING)
     for host in attempt.hosts:
+        before = host.rooms
         _count(host, attempt, -attempt.each)
         host.stopping += attempt.each
         if attempt.allocated and not attempt.lane:
@@ -146,6 +150,8 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
         elif attempt.lane:
             host.lane_used += attempt.each
         pool.refresh(host)
+        if reason is not StopReason.PREEMPTED:
+            pool.gains(host, before)
     state.decisions.append(Stop(attempt.workload.spec.id, attempt.number, reason, beneficiary, state.cause))
 
 
@@ -198,6 +204,7 @@ def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
     _follow_up(state, attempt, reason)
     for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
         _give(state, pool, host, attempt.serial, mask)
+    for host in attempt.hosts:
         if host.state is HostState.DRAINING and not host.attempts:
             host_empty(state, host)
 

@@ -21,6 +21,7 @@ TIERS = (FREE, ROOM, UNALLOCATED, RIPE)
 
 Rooms = tuple[int, int, int, int]
 """GPUs that a host could give, in each tier."""
+NO_ROOM: Rooms = (0, 0, 0, 0)
 
 
 class Shape(NamedTuple):

@@ -10,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import HostIndex, Rooms, Shape, split
+from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -107,13 +107,14 @@ class Pool:
     def lapse(self) -> None:
         """Give up the reservation: its workload starts or is gone, or its hosts cannot keep it."""
         if self.reservation is not None:
-            self.grown |= self.reservation.bits
+            for host in self.reservation.hosts:
+                self.gains(host, NO_ROOM)  # others may use it now
             self.reservation = None
             self.lapsed = True
 
     def gains(self, host: Host, before: Rooms) -> None:
-        """``host`` may give more than ``before``, its rooms until now: something that waits may start there."""
-        if not self.grown >> host.index & 1:
+        """Note it if ``host`` can give more than ``before``, its rooms until now: something may start there."""
+        if not self.grown >> host.index & 1 and any(now > then for now, then in zip(host.rooms, before, strict=True)):
             host.before = before
             self.grown |= 1 << host.index
 
@@ -134,14 +135,14 @@ class Pool:
         if gpus > self.index.top:
             self.index = HostIndex(gpus)
             for each in self.hosts.values():
-                each.rooms = (0, 0, 0, 0)
+                each.rooms = NO_ROOM
         for each in self.hosts.values() if self.index.top == gpus else (host,):
             self.refresh(each)
         return host
 
     def remove_host(self, host: Host) -> None:
         """Forget an empty host."""
-        self.index.move(host, (0, 0, 0, 0))
+        self.index.move(host, NO_ROOM)
         self.order[host.index] = None
         self.answers.clear()
         del self.hosts[host.name]

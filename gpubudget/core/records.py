@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from fractions import Fraction
 
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import Rooms, Shape
+from gpubudget.core.placement import NO_ROOM, Rooms, Shape
 from gpubudget.core.usage import Meter
 from gpubudget.core.workload import TRANSITIONS, StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import BrokenInvariantError
@@ -153,25 +153,36 @@ class Host:
         self.stopping_ordinary = 0
         self.owed = 0
         self.held = 0
-        self.rooms: Rooms = (0, 0, 0, 0)
-        self.before: Rooms = (0, 0, 0, 0)  # its rooms before it gained, while the pool says that it did
+        self.rooms = NO_ROOM
+        self.before = NO_ROOM  # its rooms before it gained, while the pool says that it did
         self.attempts: dict[int, Attempt] = {}
         self.claims: dict[int, Attempt] = {}
 
     def measure(self, *, usable: bool) -> Rooms:
         """The room in each tier of ``placement.py``."""
         if not usable:
-            return (0, 0, 0, 0)
+            return NO_ROOM
         free = self.free.bit_count()
         slack = self.gpus - self.lane - self.ordinary
-        leaving = self.stopping_ordinary - self.owed
-        room = slack - leaving if leaving > 0 else slack
+        room = slack - self.stopping_ordinary
+        if self.owed and self.stopping_ordinary:
+            room += self._counted_twice()
         can_have = free + self.stopping - self.owed + self.unallocated
         most = min(slack, can_have)
         if most < 0:
             return (free, 0, 0, max(0, most + self.ripe))
         room = min(room, free)
         return (free, max(0, room), most, most + self.ripe)
+
+    def _counted_twice(self) -> int:
+        """GPUs of ordinary work that is stopping which are promised to ordinary claims, and so are counted in both."""
+        return sum(
+            gpus
+            for claim in self.claims.values()
+            if claim.allocated and not claim.lane
+            for (host, serial), gpus in claim.promised.items()
+            if host == self.name and self.attempts[serial].allocated and not self.attempts[serial].lane
+        )
 
 
 class Attempt:

@@ -31,7 +31,7 @@ from gpubudget.core.lifecycle import cancel_waiting, end, protection_ended, stop
 from gpubudget.core.records import Attempt, Workload
 from gpubudget.core.state import State, refusal, rewait, wait
 from gpubudget.core.views import BudgetView, Explanation, HostView, PoolView, ReservationView, WorkloadView
-from gpubudget.core.workload import StopReason, WorkloadState
+from gpubudget.core.workload import StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import ConflictError, InvalidInputError, NotFoundError
 
 _WAITING = frozenset({WorkloadState.PENDING, WorkloadState.HELD})
@@ -212,6 +212,10 @@ class Scheduler:
         return max(min(times), state.now) if times else None
 
     # What it shows
+
+    def refusal(self, spec: WorkloadSpec) -> str:
+        """Why a workload would be refused if it were submitted now, with the numbers; empty if it would not."""
+        return refusal(self.state, spec)
 
     @property
     def now(self) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.responses import Response
 
 from gpubudget.core.events import Cancelled, Moved, RequeueRequested
-from gpubudget.core.state import refusal
 from gpubudget.core.workload import WorkloadState
 from gpubudget.daemon import views
 from gpubudget.daemon.admission import Charge, admit
@@ -65,7 +64,7 @@ def _let_in(service: Service, bodies: list[Any], by: Charge, *, batch: bool) -> 
     for place, body in enumerate(bodies):
         where = f"workloads[{place}]" if batch else ""
         spec, program = admit(body, where, workload_id(service.next_number + place), service.book, by)
-        if reason := refusal(service.scheduler.state, spec):
+        if reason := service.scheduler.refusal(spec):
             raise RefusedError(f"{where}: {reason}" if where else reason)
         admitted.append((spec, program))
     return [service.submit(spec, program) for spec, program in admitted]
