@@ -20,7 +20,22 @@ from gpubudget.core.decisions import (
     Stopped,
     Unclaim,
 )
-from gpubudget.core.events import Cancelled, Event, Exited, HostLost, HostReported, Outcome, RequeueRequested
+from gpubudget.core.events import (
+    BudgetsApplied,
+    Cancelled,
+    Cordoned,
+    DrainRequested,
+    Event,
+    Exited,
+    HostLost,
+    HostReported,
+    Outcome,
+    RepairEnded,
+    RepairStarted,
+    RequeueRequested,
+    Submitted,
+    Uncordoned,
+)
 from gpubudget.core.host import TRANSITIONS, HostState
 from gpubudget.core.views import ReservationView
 from gpubudget.core.workload import StopReason, WorkloadState
@@ -55,11 +70,46 @@ def take(record: Record, event: Event, decisions: list[Decision], now: int) -> N
                 _waits(record, decision, back)
     if isinstance(event, Cancelled) and (run := record.jobs[event.workload].run) and run.live:
         run.stopping = StopReason.CANCELLED  # it was leaving already, and will not be back
+    _carried_out(record, event)
+    if isinstance(event, BudgetsApplied):
+        assert any(isinstance(decision, BudgetsChanged) for decision in decisions)
     assert not back, f"{back} neither wait again nor have ended"
     for claim in record.claims():
         leaving = any(run.stopping for host in claim.hosts for run in record.live(host))
         waits = leaving or any(victim.live for victim in claim.victims)
         assert waits, f"3: the GPUs kept for {claim.workload} are free and it does not start"
+
+
+def _carried_out(record: Record, event: Event) -> None:
+    """The event has had its effect: what a person or a host says is not passed over in silence."""
+    match event:
+        case Submitted(spec):
+            assert spec.id in record.jobs
+        case Cancelled(workload):
+            run = record.jobs[workload].run
+            assert record.jobs[workload].state is _S.CANCELLED or (run and run.stopping is StopReason.CANCELLED)
+        case RequeueRequested(workload):
+            run = record.jobs[workload].run
+            assert run
+            assert run.stopping is StopReason.FORCED
+        case Exited(workload, attempt):
+            assert not any(run.key == (workload, attempt) and run.live for run in record.runs)
+        case HostReported(host):
+            assert record.machines[host].state is not HostState.LOST
+        case HostLost(host):
+            assert record.machines[host].state is HostState.LOST
+        case DrainRequested(host):
+            assert record.machines[host].state in {HostState.DRAINING, HostState.DRAINED}
+        case Cordoned(host):
+            assert record.machines[host].state is HostState.CORDONED
+        case Uncordoned(host):
+            assert record.machines[host].state is HostState.READY
+        case RepairStarted(host):
+            assert record.machines[host].state is HostState.REPAIRING
+        case RepairEnded(host, healthy):
+            assert record.machines[host].state is (HostState.READY if healthy else HostState.DRAINED)
+        case _:
+            pass
 
 
 def claims_first(decisions: list[Decision]) -> list[Decision]:
