@@ -99,8 +99,9 @@ def take(state: State, event: HostEvent) -> None:
             uncordon(state, host)
         case RepairStarted():
             change_state(state, host, HostState.REPAIRING, host.reason)
-        case RepairEnded(_, healthy):
-            change_state(state, host, HostState.READY if healthy else HostState.DRAINED, "" if healthy else host.reason)
+        case _:
+            ends = HostState.READY if event.healthy else HostState.DRAINED
+            change_state(state, host, ends, "" if event.healthy else host.reason)
 
 
 def reported(state: State, event: HostReported) -> None:

@@ -156,12 +156,11 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
 
 
 def unclaim(state: State, attempt: Attempt, reason: str) -> None:
-    """Give up a claim: what it kept is free again, and what it committed is given back."""
+    """Give up a claim, always one of allocated work: its GPUs are free again, and its commitment is given back."""
     pool = state.pools[attempt.pool]
     workload = attempt.workload
     workload.attempt = None
-    if attempt.allocated:
-        pool.budgets.ledger.commit(attempt.leaf, -attempt.gpus * workload.spec.min_runtime)
+    pool.budgets.ledger.commit(attempt.leaf, -attempt.gpus * workload.spec.min_runtime)
     if attempt.lane:
         pool.lane.person(workload.spec.owner).running -= 1
     for host, mask in zip(attempt.hosts, attempt.masks, strict=True):

@@ -287,11 +287,6 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
-    for leaf in [root] if root is pool.stray else in_rank_order(root, state.now, fits):
-        heads = [(queue.entries[0], number) for number, queue in leaf.queues.items() if fits >> number & 1]
-        (_, workload), number = min(heads)
-        if _prefers_another(state, pool, workload):
-            return True
-        shape = pool.kinds[number][0]
-        return _try(state, pool, workload, leaf, shape)
-    return False
+    leaf = root if root is pool.stray else next(in_rank_order(root, state.now, fits))
+    (_, workload), number = min((queue.entries[0], n) for n, queue in leaf.queues.items() if fits >> n & 1)
+    return _prefers_another(state, pool, workload) or _try(state, pool, workload, leaf, pool.kinds[number][0])
