@@ -195,7 +195,8 @@ def _start(record: Record, start: Start, now: int) -> None:
         _in_the_lane(record, job, start.pool)
     elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
         for host in run.hosts:
-            used = sum(other.hosts[host] for other in record.live(host) if other.allocated and not other.lane)
+            stay = (other for other in record.live(host) if other.allocated and not other.lane and not other.stopping)
+            used = sum(other.hosts[host] for other in stay)
             room = record.machines[host].gpus - record.lanes.get(host, 0)
             assert used + run.hosts[host] <= room, f"{spec.id} has GPUs of the debug lane of {host}"
     run.attempt, run.started, run.lane, run.ends_by = start.attempt, now, start.lane, start.ends_by

@@ -237,6 +237,20 @@ def test_a_lost_host_that_is_removed_is_forgotten() -> None:
     assert kept.hosts == ("h1",)
 
 
+def test_a_reserved_host_that_comes_back_as_another_is_kept_no_longer() -> None:
+    """The reservation is looked for anew."""
+    small = Small(BUDGETS, hosts=2)
+    small.submit("a1", "a", 8, 60)
+    small.submit("b1", "b", 16, 10)
+    (kept,) = small.scheduler.reservations()
+    assert kept.hosts == ("h1", "h2")
+    small.do(HostReported("h2", "p", 16))
+    (kept,) = small.scheduler.reservations()
+    assert kept.hosts == ("h1", "h2")
+    small.do(HostReported("h2", "p", 4))
+    assert small.scheduler.reservations() == []
+
+
 def test_an_empty_cordoned_host_that_is_reserved_is_removed() -> None:
     """Nothing is kept on what is gone."""
     small = Small(BUDGETS, hosts=2)

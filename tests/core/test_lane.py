@@ -66,8 +66,7 @@ def test_the_lane_admits_what_asks_for_it_is_funded_short_small_and_on_one_host(
 ) -> None:
     """And there must be a lane."""
     lane = Lane(1, 0)
-    assert not lane.admits(SPEC)
-    assert lane.gpus == 0
+    assert (lane.admits(SPEC), lane.gpus, lane.next_up(0, set())) == (False, 0, [])
     lane.spec = DebugLane(4)
     assert lane.admits(replace(SPEC, **change)) is admitted
 
@@ -210,6 +209,15 @@ def test_a_person_waits_for_the_lane_in_order_of_submission() -> None:
     small.wait(1)
     debug(small, "d3", priority=9)
     assert starts(small.exit("d1", Outcome.FINISHED)) == ["d2/1"]
+
+
+def test_debug_work_where_there_is_no_lane_is_ordinary() -> None:
+    """It waits and is cancelled like any other."""
+    small = Small(HALVES)
+    small.submit("a1", "a", 8, 400)
+    debug(small, "d1")
+    assert small.ranking() == ["d1"]
+    assert small.do(Cancelled("d1")) == ["stopped d1/0 cancelled"]
 
 
 def test_usage_of_the_lane_is_forgotten_with_the_window() -> None:

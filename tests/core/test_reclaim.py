@@ -185,13 +185,16 @@ def test_a_gang_on_two_hosts_makes_a_third_victim_needless() -> None:
 def test_what_one_gang_frees_on_two_hosts_spares_others() -> None:
     """Its GPUs count on each host, so what was chosen for one host alone may turn out superfluous."""
     world = World(hosts=2)
+    world.hold("protected", 2, 0, 0)
     gang = world.hold("free", 6, 1, 0, 1)
     small = world.hold("free", 2, 0, 1)
-    found = unallocated(world.pool, Shape(2, 4), EVERY, NOW)
+    alone = unallocated(world.pool, Shape(1, 2), 0b10, NOW)
+    assert alone is not None
+    assert alone.victims == [small]
+    found = unallocated(world.pool, Shape(2, 2), EVERY, NOW)
     assert found is not None
     assert found.victims == [gang]
-    assert small not in found.victims
-    check_whole(found, 4)
+    check_whole(found, 2)
 
 
 @pytest.mark.parametrize("hosts", [0b10, 0b00])

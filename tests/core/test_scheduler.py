@@ -197,6 +197,24 @@ def test_dated_shares_take_effect_by_themselves() -> None:
     assert small.scheduler.next_wakeup() is None
 
 
+def test_a_limit_of_an_attempt_that_is_gone_brings_nothing() -> None:
+    """Also when nobody asked for the next wake-up in between."""
+    small = Small(HALVES)
+    small.submit("a1", "a", 8, 10, max_runtime=20 * MINUTE)
+    small.exit("a1", Outcome.FINISHED)
+    small.now += 30
+    assert (small.do(Woke()), small.last) == ([], [])
+
+
+def test_whether_a_workload_would_be_refused_can_be_asked_beforehand(small: Small) -> None:
+    """In the words in which it would be, and with nothing changed."""
+    spec = WorkloadSpec("w", "ann", "a", ("p",), 0, min_runtime=HOUR)
+    before = small.scheduler.snapshot()
+    assert small.scheduler.refusal(spec) == "it asks for 0 GPUs; at least 1 is needed"
+    assert small.scheduler.refusal(replace(spec, gpus=8)) == ""
+    assert small.scheduler.snapshot() == before
+
+
 def test_with_nothing_to_wait_for_there_is_no_wake_up() -> None:
     """Time alone then changes nothing."""
     small = Small(HALVES)
