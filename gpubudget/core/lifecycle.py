@@ -63,15 +63,14 @@ def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) ->
     """Promise a claim ``wanted`` GPUs of those that are stopping on ``host``, its victims' first; how many it got.
 
     It starts on these very GPUs: what others free meanwhile does not count, or a victim would be stopped for nothing.
+    And it waits for every victim, also for one whose GPUs another is to have so that this one may be here at all.
     """
-    if not wanted:
-        return 0
     leaving = [attempt for attempt in host.attempts.values() if attempt.stopping is not None]
     missing = wanted
     for attempt in sorted(leaving, key=lambda attempt: attempt not in victims):
         key = (host.name, attempt.serial)
         given = min(missing, attempt.each - sum(other.promised.get(key, 0) for other in host.claims.values()))
-        if given:
+        if given or attempt in victims:
             claim.promised[key] = given
             host.owed += given
             missing -= given
@@ -297,8 +296,8 @@ def _give(state: State, pool: Pool, host: Host, serial: int, mask: int) -> None:
     """An attempt has let go of GPUs of ``host``: to those they were promised to, and the others are free."""
     ready = []
     for claim in host.claims.values():
-        given = claim.promised.pop((host.name, serial), 0)
-        if given:
+        given = claim.promised.pop((host.name, serial), None)
+        if given is not None:
             taken = lowest(mask, given)
             mask ^= taken
             claim.masks[claim.hosts.index(host)] |= taken
