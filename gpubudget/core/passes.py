@@ -7,6 +7,8 @@ workload that comes is tried alone, since nothing else that waits has gained by 
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
@@ -201,9 +203,7 @@ def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, place: Pla
 
 def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
     """Let a workload that would rather start elsewhere try there first; whether anything came of it."""
-    for name in workload.shapes:
-        if name == pool.name:
-            return False
+    for name in takewhile(lambda name: name != pool.name, workload.shapes):
         other = state.pools[name]
         if not other.passing and (other.due or other.grown):
             one_pass(state, other, full=other.due)

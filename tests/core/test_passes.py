@@ -90,6 +90,18 @@ def test_of_one_budget_a_shorter_workload_may_start_where_the_first_cannot() -> 
     assert small.wait(4) == ["stop a1/1 preempted for b50", "claim b50"]
 
 
+def test_none_of_a_budget_starts_where_the_shortest_cannot() -> None:
+    """Its commitment alone would put the budget behind the victim's."""
+    small = Small(HALVES, hosts=2)
+    small.submit("a1", "a", 8, 70)
+    small.wait(60)
+    small.submit("b0", "b", 8, 5)
+    small.wait(6)
+    small.submit("b120", "b", 8, 120)
+    small.submit("b60", "b", 8, 60)
+    assert small.wait(30) == []
+
+
 def test_what_comes_first_is_not_passed_by_what_comes_later_in_its_budget() -> None:
     """Where both could start."""
     small = Small(HALVES)
@@ -171,6 +183,36 @@ def test_a_gang_starts_at_the_reserved_time() -> None:
     assert starts(small.wait(30) + small.exit("a1", Outcome.FINISHED)) == []
     assert stops(small.wait(30)) == ["a2/1"]
     assert starts(small.exit("a2")) == ["gang/1"]
+
+
+def test_a_gang_that_is_reserved_for_starts_as_soon_as_it_can() -> None:
+    """It is looked at when its hosts gain, before the reserved time."""
+    small = Small(HALVES, hosts=2)
+    small.submit("a1", "a", 8, 60)
+    small.submit("a2", "a", 8, 10)
+    small.submit("gang", "b", 16, 10)
+    assert small.wait(20) == []
+    assert stops(small.exit("a1", Outcome.FINISHED)) == ["a2/1"]
+
+
+def test_beside_what_is_reserved_longer_work_may_start() -> None:
+    """Where the host has room for both at the reserved time."""
+    small = Small({"a": "1/3", "b": "1/3", "c": "1/4"})
+    small.submit("a1", "a", 6, 60)
+    small.submit("b1", "b", 4, 10)
+    assert [kept.workload for kept in small.scheduler.reservations()] == ["b1"]
+    assert starts(small.submit("c1", "c", 2, 90)) == ["c1/1"]
+    assert [kept.start for kept in small.scheduler.reservations()] == [(small.now + 60) * MINUTE]
+
+
+def test_what_a_claim_will_hold_counts_for_a_reservation_as_an_estimate() -> None:
+    """It has not started, so nobody knows when its protection ends."""
+    small = Small(HALVES)
+    small.submit("u1", None, 8, 0)
+    small.submit("a1", "a", 8, 60)
+    small.submit("b1", "b", 8, 10)
+    (kept,) = small.scheduler.reservations()
+    assert (kept.workload, kept.start, kept.estimate) == ("b1", (small.now + 60) * MINUTE, True)
 
 
 def test_a_reservation_is_not_shaken_by_what_is_over_by_then() -> None:

@@ -48,7 +48,7 @@ def busy() -> Small:
     small.do(HostLost("h4"))
     small.do(DrainRequested("h3", "hot"))
     small.submit("b3", "b", 8, 60)
-    small.submit("d3", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
+    small.exit("d1")
     return small
 
 
