@@ -18,12 +18,14 @@ from gpubudget.core.events import (
     Outcome,
     RequeueRequested,
 )
+from gpubudget.core.host import HostState
 from gpubudget.core.scheduler import Scheduler
+from gpubudget.core.workload import WorkloadState
 from gpubudget.errors import InvalidInputError
 from gpubudget.units import HOUR, MINUTE
 from tests.core.small import Small, tree
 
-SHARES = {"a": "1/2", "a/x": "1/2", "b": "1/2"}
+SHARES = {"a": "1/2", "a/x": "1/2", "b": "1/4"}
 
 
 def busy() -> Small:
@@ -36,28 +38,48 @@ def busy() -> Small:
     small.do(HostReported("h6", "p", 8))
     small.submit("d1", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
     small.submit("d2", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
+    small.do(HostReported("q1", "q", 8))
+    small.submit("q1", "a/x", 4, 1, pools=("q",))
     small.submit("x1", "a/x", 8, 1)
     small.submit("x2", "a/x", 16, 5, max_runtime=HOUR)
     small.wait(30)
     small.submit("f1", "b", 2, 0)
     small.submit("s1", None, 2, 0)
     small.submit("b1", "b", 4, 60)
-    small.submit("b2", "b", 8, 60, pools=("p", "q"))
+    small.submit("b2", "b", 8, 10, pools=("p", "q"))
     small.submit("x3", "a/x", 8, 60)
     small.submit("x4", "a/x", 16, 60)
     small.do(HostLost("h4"))
     small.do(DrainRequested("h3", "hot"))
     small.submit("b3", "b", 8, 60)
     small.exit("d1")
+    small.submit("d3", "a", 1, 5, debug=True, max_runtime=10 * MINUTE)
+    small.submit("w1", "/", 8, 60)
     return small
 
 
 FOLLOWING: list[Event] = [
     HostReported("h4", "p", 8),
-    HostReported("q1", "q", 8),
+    HostReported("q2", "q", 8),
     RequeueRequested("b1"),
     BudgetsApplied(tree({"a": "1/3", "a/x": "1/2", "b": "1/3"}, Policy(lookback=2 * HOUR), 4), "c3"),
 ]
+
+
+def test_the_cluster_that_is_saved_has_a_bit_of_everything() -> None:
+    """Or the tests below would prove little."""
+    scheduler = busy().scheduler
+    attempts = [view.attempt for view in scheduler.workloads() if view.attempt]
+    assert {view.state for view in scheduler.workloads()} == {
+        WorkloadState.PENDING,
+        WorkloadState.STARTING,
+        WorkloadState.RUNNING,
+        WorkloadState.STOPPING,
+    }
+    assert {host.state for host in scheduler.hosts()} == {HostState.READY, HostState.DRAINING, HostState.LOST}
+    assert {(each.allocated, each.lane) for each in attempts} == {(True, True), (True, False), (False, False)}
+    assert any(each.started and each.protected_until < scheduler.now and not each.stopping for each in attempts)
+    assert scheduler.reservations()
 
 
 def test_a_restored_scheduler_has_the_same_state_and_sound_sums() -> None:
