@@ -57,6 +57,7 @@ class Auditor:
             self._cluster.advance(line.at - self._now)
         self._now, self._number = line.at, line.number
         self.counts[line.kind] += 1
+        self._judge.detailed |= line.kind in {"claimed", "unclaimed", "stopping"}
         handler = getattr(self, f"_take_{line.kind}")
         if line.kind in _WORK_STATES:
             workload = self._workload(line)
@@ -126,6 +127,7 @@ class Auditor:
             pools.add(pool)
         for attempt in self._cluster.on(name):
             attempt.lost |= state == "lost"
+            attempt.drained |= state == "draining"
         for pool in pools:
             self._cluster.touch(pool)
             if state != "ready":

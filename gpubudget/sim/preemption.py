@@ -1,5 +1,8 @@
 """Whether a stop was right: protection, the rank of budgets where their paths part, and that no victim was needless.
 
+A log without lines for claims and for stops under way does not tell when a preemption was decided, only when its
+victims were gone: then protection is judged, and rank and the choice of victims are not.
+
 Each question returns (rule, sentence) pairs and changes nothing but the list of victims of a claim.
 """
 
@@ -17,6 +20,7 @@ class Judge:
     """Judges stops and claims by what the log has told so far."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger, workloads: dict[str, Workload]) -> None:
+        self.detailed = False  # whether the log has lines for claims and for stops under way
         self.lane = 0  # GPUs of the debug lane, which the log does not place
         self.kept: dict[str, frozenset[str]] = {}  # hosts of the last reservation of each pool
         self._cluster = cluster
@@ -27,7 +31,7 @@ class Judge:
         """Whether the scheduler may stop the attempt for this reason now."""
         if reason in {"preempted", "drained"} and attempt.allocated and now < attempt.protected_until:
             yield "protected", f"{workload.id} is {reason} at {now}, protected until {attempt.protected_until}"
-        if reason == "drained" and all(self._is_ready(host) for host in attempt.placement):
+        if reason == "drained" and not attempt.drained:
             yield "drained", f"{workload.id} is drained, and no host of it is draining"
         if reason == "host_lost" and not attempt.lost:
             yield "host-lost", f"{workload.id} stops for a lost host, and none of its hosts was lost"
@@ -64,17 +68,15 @@ class Judge:
         """Whether a start uses what was claimed for it, and every victim made way for it."""
         claim = workload.claim
         victims = claim.victims if claim else {}
-        if set(named) != set(victims):
+        hosts, wanted = set(attempt.placement), set(claim.hosts if claim else ())
+        if self.detailed and set(named) != set(victims):
             yield "victims", f"{workload.id} starts after {_names(named)} made way, but {_names(victims)} were stopped"
-        if claim and claim.hosts and set(claim.hosts) != set(attempt.placement):
-            yield (
-                "claim",
-                f"{workload.id} claimed {', '.join(claim.hosts)} and starts on {', '.join(attempt.placement)}",
-            )
-        for key, hosts in victims.items():
+        if wanted and wanted != hosts:
+            yield "claim", f"{workload.id} claimed {', '.join(sorted(wanted))} and starts on {', '.join(sorted(hosts))}"
+        for key in named:
             if key in self._cluster.attempts:
                 yield "victims", f"{workload.id} starts while its victim {_name(key)} still holds GPUs"
-            if not hosts & set(attempt.placement):
+            elif key in victims and not victims[key] & hosts:
                 yield "needless-victim", f"{_name(key)} was stopped for {workload.id}, which runs on none of its hosts"
 
     def settled(self) -> Iterator[Fault]:
@@ -85,11 +87,10 @@ class Judge:
                 yield "claim", f"all GPUs that {claim.workload} claimed are free, and it does not start"
                 del self._cluster.claims[claim.workload]  # said once
         for host in self._cluster.hosts.values():
-            if host.state == "lost":
-                for attempt in self._cluster.on(host.name):
-                    if not attempt.leaving:
-                        yield "host-lost", f"{_name(attempt.key)} still runs on {host.name}, which is lost"
-                        attempt.leaving = "host_lost"
+            for attempt in self._cluster.on(host.name) if host.state == "lost" else ():
+                if not attempt.leaving and (self.detailed or all(map(self._is_lost, attempt.placement))):
+                    yield "host-lost", f"{_name(attempt.key)} still runs on {host.name}, which is lost"
+                    attempt.leaving = "host_lost"
 
     def _right(self, requester: Workload, victim: Attempt, now: int) -> Iterator[Fault]:
         """The right of one workload to one attempt's GPUs."""
@@ -99,7 +100,7 @@ class Judge:
         if not requester.minimum or requester.budget is None:
             yield "no-right", f"{who}, but it is unallocated itself"
             return
-        if not self._ledger.funded(pool, requester.budget):
+        if self.detailed and not self._ledger.funded(pool, requester.budget):
             yield "no-right", f"{who}, but {requester.budget} has a share of zero"
             return
         if not victim.allocated:
@@ -109,6 +110,8 @@ class Judge:
         other = self._ledger.charged(victim.key)
         if other is None or other == requester.budget:
             yield "no-right", f"{who} inside one budget"
+            return
+        if not self.detailed:
             return
         ours, theirs = self._ledger.standings(pool, requester.budget, other, now)
         charged = self._ledger.charged((requester.id, 0)) is not None
@@ -152,9 +155,8 @@ class Judge:
             return False
         return self._cluster.room(host, claim.workload, spared) + more - self.lane >= claim.each
 
-    def _is_ready(self, name: str) -> bool:
-        host = self._cluster.hosts.get(name)
-        return host is not None and host.state == "ready"
+    def _is_lost(self, name: str) -> bool:
+        return name in self._cluster.hosts and self._cluster.hosts[name].state == "lost"
 
 
 def _name(key: Key) -> str:

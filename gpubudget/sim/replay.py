@@ -39,6 +39,7 @@ class Attempt:
     leaving: str = ""  # why it was told to stop
     told: int = 0  # when
     lost: bool = False  # a host of it was lost
+    drained: bool = False  # a host of it was to be drained
 
     @property
     def gpus(self) -> int:

@@ -256,6 +256,7 @@ class History:
 
     def _wake(self, due: int) -> None:
         """Wake at the time that was asked for, or later if that was overslept; before it nothing would be decided."""
+        assert due > self.record.now, f"the next wake-up {due} is not after {self.record.now}"
         early = self.chance.between(self.record.now, due - 1)
         copy = Scheduler.restore(self.scheduler.snapshot())
         assert copy.handle(Woke(), early) == [], f"something was due before next_wakeup() = {due}"

@@ -116,7 +116,7 @@ def test_a_right_log_has_no_findings_and_its_sums_are_exact() -> None:
 
 
 def test_the_bare_public_format_is_enough_to_judge_a_preemption() -> None:
-    """Without lines for claims and stops under way, the stop of a victim is the moment that is judged."""
+    """Without lines for claims and stops under way, protection is still judged, at the end of the stop."""
     bare = [line for line in SWAP if line["kind"] not in {"claimed", "stopping"}]
     assert rules(*bare) == []
     early = [line if line["kind"] != "stopped" else {**line, "at": HOUR // 2} for line in bare if line["at"] == 0]
