@@ -34,7 +34,9 @@ Examples:
     "--state-dir", required=True, type=click.Path(path_type=Path), help="Where records, logs and checkpoints are kept."
 )
 @click.option(
-    "--shared-dir", type=click.Path(path_type=Path), help="A folder on all hosts, for checkpoints in place of that one."
+    "--shared-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),  # made here it would not be the one that is shared
+    help="A folder on all hosts, for checkpoints in place of that one.",
 )
 @click.option("--simulate-gpus", type=click.IntRange(1, 256), metavar="N", help="Act as if there were so many GPUs.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Health checks and repair steps.")
@@ -76,7 +78,10 @@ def agent(  # noqa: PLR0913, PLR0917 - one argument for each option
 
 
 def _interval(text: str) -> int:
-    millis = parse_duration(text, "--interval")
+    try:
+        millis = parse_duration(text, "--interval")
+    except InvalidInputError as error:
+        raise UsageError(error.message, hint=error.hint) from error
     if not _SHORTEST_INTERVAL <= millis <= MINUTE:
-        raise InvalidInputError(f"--interval is {text}; it may be 100ms to 1m", hint="5s suits most sites")
+        raise UsageError(f"--interval is {text}; it may be 100ms to 1m", hint="5s suits most sites")
     return millis

@@ -25,6 +25,7 @@ from gpubudget.errors import (
     NotFoundError,
     RefusedError,
     UnreachableError,
+    UsageError,
 )
 
 DEFAULT_URL = "http://127.0.0.1:8470"
@@ -101,7 +102,7 @@ class Client:
 
     def stream(self, path: str, **query: object) -> Iterator[Answer]:
         """The objects of an endless answer, one a line, as they come. Ends when the daemon closes it."""
-        with self._send(self._request("GET", path, params=query), stream=True) as response:
+        with self._patiently(self._request("GET", path, params=query), repeatable=True, stream=True) as response:
             try:
                 for line in response.iter_lines(chunk_size=None):
                     if line.strip():
@@ -114,12 +115,15 @@ class Client:
         return requests.Request(method, self.url + path, params=query, **parts)
 
     def _call(self, request: requests.Request, *, repeatable: bool) -> Answer:
-        """Send and decode; ask again while ``patience`` lasts, or when the answer to a repeatable request was lost."""
+        with self._patiently(request, repeatable=repeatable) as response:
+            return _decoded(response)
+
+    def _patiently(self, request: requests.Request, *, repeatable: bool, stream: bool = False) -> requests.Response:
+        """Send; ask again while ``patience`` lasts, or when the answer to a repeatable request was lost."""
         started, lost = time.monotonic(), 0
         while True:
             try:
-                with self._send(request) as response:
-                    return _decoded(response)
+                return self._send(request, stream=stream)
             except _LostAnswerError:
                 lost += 1
                 if not repeatable or (lost >= self.lost_answers and self._out_of_patience(started)):
@@ -193,14 +197,14 @@ def _never_arrived(error: Exception) -> bool:
 
 
 def _checked_url(url: str) -> str:
-    """The URL without a slash at its end; UnreachableError unless it is http(s)://host[:port][/path]."""
+    """The URL without a slash at its end; UsageError unless it is http(s)://host[:port][/path]."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and url.isprintable()
     except ValueError:
         sound = False
     if not sound or parts.query or parts.fragment or " " in url:
-        raise UnreachableError(
+        raise UsageError(
             f"{url[:100]!r} is not the URL of a daemon", hint=f"write it as {DEFAULT_URL} (--url or GPUBUDGET_URL)"
         )
     return url.rstrip("/")

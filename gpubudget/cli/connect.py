@@ -18,6 +18,7 @@ from gpubudget.errors import NotAuthorisedError
 DEFAULT_TOKEN_FILE = "~/.config/gpubudget/token"  # noqa: S105 - the place of one, not one
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_LONGEST = 10_000
 _HINT = f"set GPUBUDGET_TOKEN, or put the token into {DEFAULT_TOKEN_FILE} or the file of GPUBUDGET_TOKEN_FILE"
 
 P = ParamSpec("P")
@@ -32,7 +33,8 @@ def read_token(token_file: str, *, insist: bool = False) -> str:
         path = Path(os.path.expanduser(token_file or DEFAULT_TOKEN_FILE))  # noqa: PTH111 - Path's own raises without a home
         source = str(path)
         try:
-            token = path.read_text(encoding="utf-8").strip()
+            with path.open(encoding="utf-8") as file:  # not all of it, since it may be a device without an end
+                token = file.read(_LONGEST).strip()
         except FileNotFoundError:
             if token_file:
                 raise NotAuthorisedError(f"the token file {path} does not exist", hint=_HINT) from None

@@ -8,7 +8,19 @@ import click
 
 from gpubudget.cli.client import Client, segment
 from gpubudget.cli.connect import connected
-from gpubudget.cli.output import Column, Format, Row, ago, output_option, printable, rendered, rfc3339, share, table
+from gpubudget.cli.output import (
+    Column,
+    Format,
+    Row,
+    ago,
+    output_option,
+    printable,
+    rendered,
+    rfc3339,
+    share,
+    standing,
+    table,
+)
 from gpubudget.cli.values import WORKLOAD
 from gpubudget.units import format_gpu_hours
 
@@ -30,7 +42,7 @@ PATH = [
 
 def text(found: Row) -> str:
     """An explanation for a person, without a line end."""
-    facts = [f"{found['workload']} is {found['state']}: {found['reason']}"]
+    facts = [standing(found["workload"], found["state"], found["reason"])]
     if found.get("pool"):
         facts.append(f"pool   {found['pool']}")
     if found.get("rank") is not None:

@@ -9,6 +9,7 @@ from gpubudget.cli.connect import connected
 from gpubudget.cli.follow import Shown, find_workload, show_logs, until_end
 from gpubudget.cli.values import HOST, WORKLOAD, Whole
 from gpubudget.errors import ConflictError
+from gpubudget.units import count
 
 
 @click.command(
@@ -28,7 +29,7 @@ def logs(client: Client, /, *, workload: str, follow: bool, attempt: int | None,
     found = find_workload(client, workload)
     latest = int(found["attempts"])
     if (attempt or 0) > latest:
-        raise ConflictError(f"{workload} has had {latest} attempts, so there is no attempt {attempt} yet")
+        raise ConflictError(f"{workload} has had {count(latest, 'attempt')}, so there is no attempt {attempt} yet")
     if follow:
         shown = Shown(attempt or latest)
         until_end(client, workload, host, shown)

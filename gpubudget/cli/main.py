@@ -7,10 +7,12 @@ nothing of what the commands do.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
@@ -140,14 +142,20 @@ def completion(shell: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it: what is written there goes nowhere
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = run_command(arguments)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader left: what is still unwritten goes nowhere, without a complaint at exit
+    except OSError as error:
+        # What is still unwritten goes nowhere, without a complaint at exit. A reader that left knows why.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not (code or isinstance(error, BrokenPipeError)):
+            click.echo(f"error: {_verdict(error)[0]}", err=True)
         code = code or 1
     sys.exit(code)
 
@@ -185,6 +193,8 @@ def _verdict(error: Exception) -> tuple[str, str, int | None]:
             return " ".join(error.format_message().split()), hint, USAGE
         case click.ClickException():
             return error.format_message(), "", 1
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):
+            return f"cannot write {error.filename or 'the output'}: {error.strerror}", "", 1
         case _:
             what = " ".join(str(error).split()) or "no further word"
             hint = "please report it; with GPUBUDGET_DEBUG=1 the command shows where it happened"

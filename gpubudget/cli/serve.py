@@ -12,7 +12,7 @@ from gpubudget.cli.client import Client, segment
 from gpubudget.cli.connect import connected
 from gpubudget.cli.output import Column, Format, ago, output_option, rendered, say
 from gpubudget.cli.values import DURATION, HOST, Name, Whole
-from gpubudget.errors import InvalidInputError
+from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.units import HOUR, format_duration
 
 SHORTEST_SILENCE = 100
@@ -67,7 +67,7 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     for name, value in (("--lost-after", lost_after), ("--poll", poll)):
         if not SHORTEST_SILENCE <= value <= 24 * HOUR:
-            raise InvalidInputError(f"{name} is {format_duration(value)}; it may be 100ms to 24h")
+            raise UsageError(f"{name} is {format_duration(value)}; it may be 100ms to 24h", hint="60s and 5s are usual")
     host, port = parse_listen(listen)
     settings = Settings(lost_after=lost_after, repair_attempts=0 if no_repair else repair_attempts, poll=poll)
     run(Options(db, host, port, admin_token_file, settings), lambda url: click.echo(f"listening on {url}"))

@@ -15,7 +15,7 @@ from gpubudget.core.workload import WorkloadSpec
 from gpubudget.daemon.fields import Fields
 from gpubudget.daemon.records import Program
 from gpubudget.errors import ConflictError, ForbiddenError, InvalidInputError, RefusedError
-from gpubudget.units import DAY, format_duration
+from gpubudget.units import DAY, count, format_duration
 
 MOST_GPUS = 1_000_000
 MOST_HOSTS = 100_000
@@ -121,8 +121,8 @@ def admit(data: object, where: str, workload: str, book: Book, by: Charge) -> tu
 
 def _program(fields: Fields) -> Program:
     name = fields.text("name", "", longest=200, empty=True)
-    command = fields.texts("command", MOST_ARGUMENTS, empty=True)
-    env = fields.mapping("env", MOST_VARIABLES)
+    command = fields.texts("command", MOST_ARGUMENTS, longest=LONGEST_PROGRAM, empty=True)
+    env = fields.mapping("env", MOST_VARIABLES, longest=LONGEST_PROGRAM)
     cwd = fields.text("cwd", None)
     if not command or not command[0]:
         raise InvalidInputError("command is empty", hint='write the program and its arguments: ["python", "train.py"]')
@@ -130,10 +130,15 @@ def _program(fields: Fields) -> Program:
         if not _VARIABLE.fullmatch(variable):
             raise InvalidInputError(f"env has the name {variable[:40]!r}, which no environment variable can have")
     if cwd is not None and not cwd.startswith("/"):
-        raise InvalidInputError(f"cwd is {cwd[:60]!r}, not an absolute path")
+        raise InvalidInputError(
+            f"cwd is {cwd[:60]!r}, not an absolute path", hint="write it from / on, as the hosts see it"
+        )
     size = sum(map(len, command)) + sum(len(key) + len(value) for key, value in env)
     if size > LONGEST_PROGRAM:
-        raise InvalidInputError(f"command and env have {size} characters; at most {LONGEST_PROGRAM} are allowed")
+        raise InvalidInputError(
+            f"command and env have {size} characters; at most {LONGEST_PROGRAM} are allowed",
+            hint="put a long program into a file that the hosts can read",
+        )
     return Program(command, name, env, cwd)
 
 
@@ -144,8 +149,11 @@ def _pools(tree: Tree, names: tuple[str, ...] | None) -> list[Pool]:
     for name in names:
         if name not in known:
             raise RefusedError(f"there is no pool {name[:40]!r}", hint="pools are " + ", ".join(known))
-    if not names or len(set(names)) != len(names):
-        raise InvalidInputError("pools is empty or names a pool twice", hint="pools are " + ", ".join(known))
+    if not names:
+        raise InvalidInputError("pools is empty", hint=f"pools are {', '.join(known)}; the first is meant without this")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInputError(f"pools names {twice} twice", hint="name each pool once, in order of preference")
     return [known[name] for name in names]
 
 
@@ -158,7 +166,7 @@ def _fits(pools: list[Pool], gpus: int, hosts: int | None) -> None:
 
 def _misfit(pool: Pool, gpus: int, hosts: int | None) -> RefusedError | None:
     if gpus > pool.hosts * pool.gpus_per_host:
-        size = f"{pool.hosts} hosts with {pool.gpus_per_host} GPUs each, {pool.hosts * pool.gpus_per_host} in all"
+        size = f"{count(pool.hosts, 'host')} of {pool.gpus_per_host} GPUs, {pool.hosts * pool.gpus_per_host} in all"
         return RefusedError(f"{gpus} GPUs are more than pool {pool.name} has: {size}", hint="ask for fewer GPUs")
     try:
         needed, _ = split(gpus, hosts, pool.gpus_per_host)

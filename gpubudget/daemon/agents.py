@@ -113,11 +113,24 @@ class Agents:
         self._save(host)
 
     def _know(self, name: str, report: HostReport) -> None:
-        """Refuse a host that the applied budgets have no place for."""
+        """Refuse a host that the applied budgets have no place for, or that is not the one that works under its name.
+
+        One that is as before is heard whatever became of its pool: what runs there must end in order.
+        """
         tree = self.service.scheduler.tree
-        pool = None if tree is None else next((pool for pool in tree.pools if pool.name == report.pool), None)
-        if tree is None or name in self.service.states:
+        if tree is None:
             return
+        state, before = self.service.states.get(name), self.service.hosts.get(name)
+        if state is not None and before is not None:
+            if (before.pool, before.gpus) == (report.pool, report.gpus):
+                return
+            if state is not HostState.LOST:
+                raise ConflictError(
+                    f"host {name} has {before.gpus} GPUs in pool {before.pool}, "
+                    f"but its agent says {report.gpus} in pool {report.pool}",
+                    hint="correct the agent's options; a host that has changed is taken in anew when it is lost",
+                )
+        pool = next((pool for pool in tree.pools if pool.name == report.pool), None)
         if pool is None:
             pools = ", ".join(pool.name for pool in tree.pools)
             raise RefusedError(

@@ -71,7 +71,9 @@ def application(service: Service) -> Starlette:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     open_routes = [Route("/healthz", health), Route("/metrics", metrics)]
-    return Starlette(
+    app = Starlette(
         routes=[*(route(service, *entry) for entry in table), *open_routes],
         exception_handlers={404: no_route, 405: no_route},
     )
+    app.router.redirect_slashes = False  # a path is right or wrong; a redirect would name a host that the caller chose
+    return app

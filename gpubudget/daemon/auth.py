@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpubudget.daemon.store import Batch, Row
-from gpubudget.errors import ForbiddenError, InvalidInputError, NotAuthorisedError, NotFoundError
+from gpubudget.errors import ConflictError, ForbiddenError, InvalidInputError, NotAuthorisedError, NotFoundError
 
 PREFIX = "gpb_"
 USE_NOTED_EVERY = 60_000  # ms: a token's last use is written at most this often
@@ -103,14 +103,23 @@ class Tokens:
         return text, token
 
     def revoke(self, token_id: str, now: int, batch: Batch) -> Token:
-        """End a token for good; again is no error."""
+        """End a token for good; again is no error. The last administrator's stays: nobody could make another one."""
         for token in self._by_hash.values():
             if token.id == token_id:
                 if token.revoked is None:
+                    admins = [one.id for one in self._by_hash.values() if one.role is Role.ADMIN and not one.revoked]
+                    if admins == [token_id]:
+                        raise ConflictError(
+                            f"{token_id} is the last token of an administrator", hint="create another one before"
+                        )
                     token = replace(token, revoked=now)  # noqa: PLW2901 - the same token, ended
                     self._keep(token, batch)
                 return token
         raise NotFoundError(f"there is no token {token_id[:40]!r}", hint="gpubudget token list shows them")
+
+    def valid(self, token: Token) -> bool:
+        """Whether a token that was good when its caller came still is."""
+        return self._by_hash[token.hash].revoked is None
 
     def _keep(self, token: Token, batch: Batch) -> None:
         self._by_hash[token.hash] = token

@@ -205,14 +205,14 @@ async def events(call: Call) -> Response:
 async def stream(call: Call) -> Response:
     """GET /v1/events/stream?after=SEQ: the log from there on, one object a line, for as long as the caller listens."""
     after = call.number("after", 0)
-    return StreamingResponse(_follow(call.service, after, call.words("kind")), media_type="application/x-ndjson")
+    return StreamingResponse(_follow(call, after, call.words("kind")), media_type="application/x-ndjson")
 
 
-async def _follow(service: Service, after: int, kinds: tuple[str, ...]) -> AsyncIterator[str]:
-    news = asyncio.Event()
+async def _follow(call: Call, after: int, kinds: tuple[str, ...]) -> AsyncIterator[str]:
+    service, news = call.service, asyncio.Event()
     service.listeners.add(news)
     try:
-        while not service.closing.is_set():
+        while not service.closing.is_set() and service.tokens.valid(call.token):
             news.clear()
             rows = service.store.lines(after, 1_000, kinds)
             if rows:

@@ -91,9 +91,8 @@ class Fields:
         """Refuse fields that nobody asked for."""
         if len(self._data) > len(self._known) or not self._data.keys() <= set(self._known):
             unknown = next(iter(self._data.keys() - set(self._known)))
-            raise InvalidInputError(
-                f"{self._where}{unknown[:_SHOWN]} is not a field", hint="fields are " + ", ".join(self._known)
-            )
+            hint = f"fields are {', '.join(self._known)}" if self._known else "send no fields, or no body"
+            raise InvalidInputError(f"{self._where}{unknown[:_SHOWN]} is not a field", hint=hint)
 
     def text(self, name: str, default: D = _REQUIRED, *, longest: int = LONGEST_TEXT, empty: bool = False) -> str | D:
         """A text; ``default`` (also for null where it is None) when it is left out."""
@@ -144,13 +143,15 @@ class Fields:
             raise InvalidInputError(f"{self._where}{name} is {show(value)}, not one of {', '.join(allowed)}")
         return value
 
-    def texts(self, name: str, most: int, default: D = _REQUIRED, *, empty: bool = False) -> tuple[str, ...] | D:
+    def texts(
+        self, name: str, most: int, default: D = _REQUIRED, *, longest: int = LONGEST_TEXT, empty: bool = False
+    ) -> tuple[str, ...] | D:
         """A list of texts, as a tuple."""
         value = self._take(name, default)
         if value is default and default is not _REQUIRED:
             return default
         where = self._where + name
-        return tuple(plain_text(item, f"{where}[{i}]", empty=empty) for i, item in _items(value, where, most))
+        return tuple(plain_text(item, f"{where}[{i}]", longest, empty=empty) for i, item in _items(value, where, most))
 
     def objects(self, name: str, most: int) -> Iterator[Fields]:
         """A list of objects; none when it is left out."""
@@ -163,7 +164,7 @@ class Fields:
         value = self._take(name, None)
         return None if value is None else Fields(value, self._where + name)
 
-    def mapping(self, name: str, most: int) -> tuple[tuple[str, str], ...]:
+    def mapping(self, name: str, most: int, *, longest: int = LONGEST_TEXT) -> tuple[tuple[str, str], ...]:
         """An object of texts, as sorted pairs."""
         value = self._take(name, {})
         where = self._where + name
@@ -172,7 +173,10 @@ class Fields:
         if len(value) > most:
             raise InvalidInputError(f"{where} has {len(value)} entries; at most {most} are allowed")
         return tuple(
-            sorted((plain_text(k, where), plain_text(v, f"{where}.{k[:_SHOWN]}", empty=True)) for k, v in value.items())
+            sorted(
+                (plain_text(k, where), plain_text(v, f"{where}.{k[:_SHOWN]}", longest, empty=True))
+                for k, v in value.items()
+            )
         )
 
     def raw(self, name: str, default: Any = _REQUIRED) -> Any:  # noqa: ANN401 - any JSON

@@ -40,7 +40,20 @@ class Recovered:
 
 
 def recover(store: Store) -> Recovered:
-    """The state of a database; raises BrokenInvariantError when a replay decides otherwise than before."""
+    """The state of a database.
+
+    Raises BrokenInvariantError when a replay decides otherwise than before, or a record cannot be read.
+    """
+    try:
+        return _recover(store)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BrokenInvariantError(
+            f"the database {store.path} holds a record that cannot be read: {type(error).__name__}: {error}",
+            hint="restore a backup; nothing was changed",
+        ) from error
+
+
+def _recover(store: Store) -> Recovered:
     snapshot = store.snapshot()
     after, line, state = snapshot or (0, 0, None)
     scheduler = Scheduler() if state is None else _restored(state, after)

@@ -22,7 +22,7 @@ from gpubudget.daemon.api import application
 from gpubudget.daemon.auth import Role
 from gpubudget.daemon.service import Service, Settings
 from gpubudget.daemon.store import Store
-from gpubudget.errors import ConflictError, InvalidInputError
+from gpubudget.errors import ConflictError, InvalidInputError, UsageError
 
 KEEP_ALIVE = 75
 """Seconds for which an idle connection stays open: longer than agents are silent."""
@@ -85,11 +85,11 @@ class _Server(uvicorn.Server):
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of ``127.0.0.1:8470`` or ``[::1]:8470``; raises InvalidInputError."""
+    """Host and port of ``127.0.0.1:8470`` or ``[::1]:8470``; raises UsageError."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):  # noqa: PLR2004 - ports have 16 bits
-        raise InvalidInputError(f"{text[:60]!r} is no address to listen on", hint="write it as 127.0.0.1:8470")
+        raise UsageError(f"{text[:60]!r} is no address to listen on", hint="write it as 127.0.0.1:8470")
     return host, int(port)
 
 
@@ -105,6 +105,8 @@ def run(options: Options, ready: Callable[[str], None], stop: threading.Event | 
 @contextlib.contextmanager
 def _locked(db: Path) -> Iterator[None]:
     """Hold the database for this process alone."""
+    if not db.name or (db.exists() and not db.is_file()):
+        raise UsageError(f"{str(db)!r} is no file for a database", hint="name a file, new or old, with --db")
     path = db.with_name(db.name + ".lock")
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -176,6 +176,7 @@ def test_checkpoints_are_reported(daemon: Daemon, agents: Agents) -> None:
 
 def test_shared_folder_keeps_checkpoints(daemon: Daemon, agents: Agents, tmp_path: Path) -> None:
     """With --shared-dir two hosts of a gang see the same checkpoint folder."""
+    (tmp_path / "shared").mkdir()
     agents("--shared-dir", str(tmp_path / "shared"))
     daemon.say(run=[plain(order("pwd; echo saved > step"))])
     daemon.wait_state("exited")
@@ -315,7 +316,9 @@ def test_stop_workloads_stops_and_reports(daemon: Daemon, agents: Agents, tmp_pa
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--interval", "1ms"), 1, "--interval is 1ms; it may be 100ms to 1m"),
+        (("--interval", "1ms"), 64, "--interval is 1ms; it may be 100ms to 1m"),
+        (("--interval", "soon"), 64, "--interval 'soon' is not a duration"),
+        (("--shared-dir", "/no/such"), 64, "'--shared-dir': Directory '/no/such' does not exist"),
         (("--host", "a b"), 64, "--host 'a b' is no name"),
         (("--simulate-gpus", "0"), 64, "0 is not in the range 1<=x<=256"),
         (("--config", "/no/such.yaml"), 1, "the configuration /no/such.yaml cannot be read"),

@@ -132,6 +132,7 @@ def _agents(cluster: Cluster, client: Client) -> None:
         path = cluster.folder / f"{host}.token"
         path.write_text(token)
         state, shared = str(cluster.folder / host), str(cluster.folder / "shared")
+        Path(shared).mkdir(exist_ok=True)
         options = ["--url", cluster.url, "--token-file", str(path), "--host", host, "--pool", POOL]
         options += ["--state-dir", state, "--shared-dir", shared, "--simulate-gpus", str(GPUS), "--interval", "500ms"]
         options += ["--config", str(config)]

@@ -23,6 +23,7 @@ from gpubudget.errors import (
     NotFoundError,
     RefusedError,
     UnreachableError,
+    UsageError,
 )
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -198,6 +199,18 @@ def test_a_stream_ends_where_it_is_cut_off(serve: Callable[..., Server]) -> None
         assert list(client.stream("/v1/events/stream", after=0)) == [{"seq": 1}, {"seq": 2}]
 
 
+def test_a_stream_waits_for_a_daemon_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    """With patience, one that follows a stream outlives a restart of the daemon, as everything else does."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", "gpb_x") as client:
+        client.patience = 0.2
+        with pytest.raises(UnreachableError, match="connection refused"):
+            list(client.stream("/v1/events/stream", after=0))
+    assert "it is waited for" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -214,8 +227,8 @@ def test_a_stream_ends_where_it_is_cut_off(serve: Callable[..., Server]) -> None
     ],
 )
 def test_a_wrong_url_is_told(url: str) -> None:
-    """What is no URL of a daemon is refused before anything is sent."""
-    with pytest.raises(UnreachableError, match="is not the URL of a daemon"):
+    """What is no URL of a daemon is refused before anything is sent; trying again would not help."""
+    with pytest.raises(UsageError, match="is not the URL of a daemon"):
         Client(url, "gpb_x")
 
 
@@ -280,6 +293,12 @@ def test_no_token_at_all() -> None:
     with pytest.raises(NotAuthorisedError, match="no token to call the daemon with") as caught:
         read_token("")
     assert "GPUBUDGET_TOKEN_FILE" in caught.value.hint
+
+
+def test_a_token_file_without_an_end() -> None:
+    """A device in its place is not read for ever."""
+    with pytest.raises(NotAuthorisedError, match="/dev/zero holds no token"):
+        read_token("/dev/zero")
 
 
 def test_a_token_file_that_is_a_folder(tmp_path: Path) -> None:

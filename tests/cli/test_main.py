@@ -137,6 +137,20 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"]])
+def test_a_full_disk_is_told(arguments: list[str]) -> None:
+    """Output that cannot be written is one sentence and exit code 1."""
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run([GPUBUDGET, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: cannot write the output: No space left on device\n")
+
+
+def test_a_closed_output_is_no_error() -> None:
+    """``gpubudget version >&-`` ends as it would otherwise."""
+    done = subprocess.run(f"{GPUBUDGET} version >&-", shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(cli: Callable[..., tuple[int, str, str]], shell: str) -> None:
     """Each shell gets a script that asks the program itself."""

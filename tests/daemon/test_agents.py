@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon.harness import Api, Daemon, FakeAgent, eventually
+from tests.daemon.harness import Api, Daemon, FakeAgent, eventually, put_body, small_tree, stopped_at_end
 
 Submit = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -202,6 +203,39 @@ def test_a_host_of_no_pool_is_told_so(daemon: Daemon) -> None:
     agent.pool = "h100"
     agent.sync()
     assert host_of(daemon, "h9")["state"] == "ready"
+
+
+@pytest.mark.parametrize("change", [{"pool": "b200"}, {"gpus": 4}])
+def test_a_host_that_works_stays_in_its_pool(
+    daemon: Daemon, agents: list[FakeAgent], change: dict[str, Any], submit: Submit
+) -> None:
+    """An agent that comes back with another pool or number of GPUs is refused, and changes nothing."""
+    agent = agents[0]
+    body = {"pool": agent.pool, "gpus": agent.gpus, "boot_id": agent.boot_id} | change
+    before = host_of(daemon, agent.host)
+    status, found, _ = agent.api.send("POST", f"/v1/agents/{agent.host}/sync", body)
+    assert (status, found["detail"]) == (
+        409,
+        f"host {agent.host} has 8 GPUs in pool h100, but its agent says {body['gpus']} in pool {body['pool']}",
+    )
+    assert host_of(daemon, agent.host) | {"last_seen_ms": 0} == before | {"last_seen_ms": 0}
+    submit(GANG)
+    agent.sync()
+    assert agent.running()
+
+
+def test_a_lost_host_returns_to_a_pool_that_there_is(tmp_path: Path) -> None:
+    """A lost host may have changed, but only to what the budgets have a place for."""
+    with stopped_at_end(Daemon(tmp_path, lost_after=200)) as daemon:
+        daemon.api()("PUT", "/v1/budgets", put_body(small_tree()))
+        agent = FakeAgent(daemon.user("h1", "agent", "h1"), "h1")
+        agent.sync()
+        eventually(lambda: host_of(daemon, "h1")["state"] == "lost")
+        status, found, _ = agent.api.send("POST", "/v1/agents/h1/sync", {"pool": "b200", "gpus": 8, "boot_id": "b"})
+        assert (status, found["detail"]) == (422, "host h1 says it is in pool b200, which there is not")
+        assert [pool["name"] for pool in daemon.api()("GET", "/v1/pools")["pools"]] == ["h100"]
+        agent.sync()
+        assert host_of(daemon, "h1")["state"] == "ready"
 
 
 def test_an_agent_may_report_before_budgets_are_applied(bare: Daemon) -> None:

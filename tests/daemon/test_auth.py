@@ -4,7 +4,7 @@ import pytest
 
 from gpubudget.daemon.auth import USE_NOTED_EVERY, Role, Tokens, require, require_host
 from gpubudget.daemon.store import Batch
-from gpubudget.errors import ForbiddenError, NotAuthorisedError
+from gpubudget.errors import ConflictError, ForbiddenError, NotAuthorisedError
 
 
 def test_a_token_is_known_by_its_hash() -> None:
@@ -34,6 +34,21 @@ def test_use_is_written_now_and_then() -> None:
     assert not batch
     tokens.used(tokens.identify(f"Bearer {text}"), USE_NOTED_EVERY + 10, batch)
     assert batch
+
+
+def test_the_last_administrator_stays() -> None:
+    """Without one nobody could ever make a token again; one of two may go."""
+    tokens = Tokens([])
+    _, first = tokens.create("root", Role.ADMIN, None, 0, Batch())
+    tokens.create("alice", Role.USER, None, 0, Batch())
+    with pytest.raises(ConflictError, match="is the last token of an administrator"):
+        tokens.revoke(first.id, 1, Batch())
+    _, second = tokens.create("ada", Role.ADMIN, None, 2, Batch())
+    assert tokens.revoke(first.id, 3, Batch()) == tokens.revoke(first.id, 4, Batch())
+    with pytest.raises(ConflictError):
+        tokens.revoke(second.id, 5, Batch())
+    assert tokens.valid(second)
+    assert not tokens.valid(first)
 
 
 def test_roles_are_what_they_are() -> None:

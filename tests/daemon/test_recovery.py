@@ -93,6 +93,8 @@ CANCELLED = '{"kind":"Cancelled","workload":"x","by":""}'
             "it is refused: Woke has an unknown key",
         ),
         ("UPDATE inputs SET event = '{' WHERE seq = 4", "it is not JSON"),
+        (f"UPDATE log SET line = 'x' WHERE seq = {NEWEST}", "holds a record that cannot be read: JSONDecodeError"),
+        ("UPDATE workloads SET request = '{}'", "holds a record that cannot be read: ValueError"),
         (f"UPDATE inputs SET event = '{CANCELLED}' WHERE seq = 4", "it is refused: there is no workload 'x'"),
     ],
 )

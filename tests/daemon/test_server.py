@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubudget.daemon.server import Options, parse_listen, run
-from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError
+from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError, UsageError
 from tests.daemon.harness import Daemon, put_body, small_tree, stopped_at_end
 
 
@@ -80,7 +80,7 @@ def test_the_first_token_is_left_in_a_private_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "8470", ":8470", "host:", "host:99999", "host:x", "host:-1"])
 def test_what_is_no_address_is_told(text: str) -> None:
     """With an example of one."""
-    with pytest.raises(InvalidInputError, match="is no address to listen on"):
+    with pytest.raises(UsageError, match="is no address to listen on"):
         parse_listen(text)
 
 
@@ -88,6 +88,14 @@ def test_addresses_are_read() -> None:
     """Names, IPv4 and IPv6."""
     assert parse_listen("127.0.0.1:8470") == ("127.0.0.1", 8470)
     assert parse_listen("[::1]:0") == ("::1", 0)
+
+
+@pytest.mark.parametrize("db", ["", "/dev/null"])
+def test_a_database_that_is_no_file_is_told(db: str) -> None:
+    """Before anything is made beside it."""
+    with pytest.raises(UsageError, match="is no file for a database"):
+        run(Options(Path(db), port=0), lambda _url: None)
+    assert not Path(f"{db}.lock").exists()
 
 
 def test_errors_of_the_command_are_one_sentence(tmp_path: Path) -> None:
