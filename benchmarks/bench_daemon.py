@@ -49,7 +49,13 @@ def tree() -> Tree:
 def body(number: int) -> dict[str, Any]:
     """One workload."""
     budget = f"p{number % PROGRAMS}/b{number // PROGRAMS % PROJECTS}"
-    return {"budget": budget, "gpus": 1 << number % 4, "min_runtime": "1h", "resumable": True, "command": ["train", "-x"]}
+    return {
+        "budget": budget,
+        "gpus": 1 << number % 4,
+        "min_runtime": "1h",
+        "resumable": True,
+        "command": ["train", "-x"],
+    }
 
 
 class Caller:
