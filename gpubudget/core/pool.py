@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from gpubudget.core.budget import Budget, Policy, Shares
@@ -9,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, indices, split
+from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -88,9 +89,14 @@ class Pool:
         self.grown = 0
         self.passing = False
 
-    def hosts_of(self, bits: int) -> list[Host]:
+    def hosts_of(self, bits: int) -> Iterable[Host]:
         """The hosts of these bits, in order."""
-        return [host for place in indices(bits) if (host := self.order[place]) is not None]
+        while bits:
+            bit = bits & -bits
+            host = self.order[bit.bit_length() - 1]
+            if host is not None:
+                yield host
+            bits ^= bit
 
     def refresh(self, host: Host) -> None:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""
