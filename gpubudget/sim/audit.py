@@ -334,6 +334,7 @@ class Auditor:
             self._end(workload)
         self._unsettled.clear()
         self._report(self._judge.settled())
+        self._report(self._promises.missed(self._workloads, self._now or 0))
 
     def _count(self, attempt: Attempt, *, closed: bool = False) -> None:
         """Add an attempt's GPU-time to its program's (and to its pool's, unless that is done)."""

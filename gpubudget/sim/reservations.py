@@ -6,10 +6,11 @@ attempt that takes longer than the grace period to leave.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpubudget.sim.ledger import Ledger
-from gpubudget.sim.replay import Workload
+from gpubudget.sim.ledger import Ledger, lineage
+from gpubudget.sim.replay import Standing, Workload
 
 
 @dataclass(slots=True)
@@ -18,6 +19,7 @@ class _Promise:
     start: int
     estimate: bool
     excused: bool = False
+    burdened: bool = False  # its own program was charged for others since, so that it may rank worse by now
 
 
 class Promises:
@@ -42,7 +44,9 @@ class Promises:
         """A workload is given GPUs of the pool: one that ranks better may put the reservation off."""
         promise = self._promises.get(pool)
         if promise and promise.workload in known and promise.workload != workload.id:
-            promise.excused |= self._ranks_better(pool, workload, known[promise.workload], now)
+            other = known[promise.workload]
+            promise.excused |= self._ranks_better(pool, workload, other, now)
+            promise.burdened |= _program(workload) == _program(other)
 
     def reserve(self, pool: str, workload: Workload, now: int, start: int, *, estimate: bool) -> str:
         """A workload is promised GPUs by ``start``; what is wrong with that, or nothing.
@@ -57,6 +61,15 @@ class Promises:
             return ""
         return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
 
+    def missed(self, known: dict[str, Workload], now: int) -> Iterator[tuple[str, str]]:
+        """Who still waits although the time that was promised has come; each is named once."""
+        for promise in self._promises.values():
+            workload = known.get(promise.workload)
+            waits = workload is not None and workload.standing is Standing.WAITING
+            if waits and promise.start <= now and not (promise.estimate or promise.excused or promise.burdened):
+                promise.excused = True
+                yield "reservation-missed", f"{promise.workload} was to start by {promise.start} and still waits"
+
     def _ranks_better(self, pool: str, one: Workload, other: Workload, now: int) -> bool:
         if not one.minimum or one.budget is None or other.budget is None:
             return False
@@ -64,3 +77,7 @@ class Promises:
             return one.order < other.order
         ours, theirs = self._ledger.standings(pool, one.budget, other.budget, now)
         return ours.goes_first(theirs)
+
+
+def _program(workload: Workload) -> str:
+    return lineage(workload.budget or "")[:2][-1]

@@ -389,6 +389,18 @@ def test_a_workload_may_be_held_and_moved_while_it_waits() -> None:
     assert rules(*held, row(2, "moved", "x", budget="nowhere")) == [(6, "unknown-budget")]
 
 
+def test_a_workload_that_still_waits_when_its_promised_time_has_come_is_found() -> None:
+    """A firm reservation is an upper bound; an estimate, or one with a cause to be late, is none."""
+    ask = submitted(1, "b1", "b", 8, HOUR)
+    promise = row(1, "reserved", "b1", start_ms=HOUR, hosts=["h1"])
+    late = row(2 * HOUR, "checkpoint", "a1", attempt=1)
+    assert rules(*BUSY, ask, promise, late) == [(10, "reservation-missed")]
+    assert rules(*BUSY, ask, {**promise, "estimate": True}, late) == []
+    assert rules(*BUSY, ask, promise, host("h1", 2, state="cordoned"), late) == []
+    claim = [claimed(HOUR, "b1", ["h1"], "a1"), stopping(HOUR, "a1", "preempted", **{"for": "b1"})]
+    assert rules(*BUSY, ask, promise, *claim, late) == []
+
+
 def test_a_tree_that_gives_away_more_than_the_whole_is_found() -> None:
     """Children sum to at most their parent."""
     assert rules(tree(a="2/3", b="1/2")) == [(1, "budgets")]
