@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -65,7 +65,7 @@ class Caller:
         self.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
-    def __call__(self, method: str, path: str, value: object) -> Any:
+    def __call__(self, method: str, path: str, value: object) -> Any:  # noqa: ANN401 - JSON of any shape
         self.connection.request(method, path, json.dumps(value), self.headers)
         response = self.connection.getresponse()
         raw = response.read()
@@ -103,7 +103,7 @@ def prepare(url: str, token: str) -> str:
     return str(admin("POST", "/v1/tokens", {"name": "bench", "role": "user"})["token"])
 
 
-def submit(url: str, token: str, connections: int, seconds: float, counts: Any, place: int) -> None:
+def submit(url: str, token: str, connections: int, seconds: float, counts: MutableSequence[int], place: int) -> None:
     """Submit one by one on several connections; leaves how many were accepted."""
     done = [0] * connections
     deadline = time.monotonic() + seconds
@@ -131,7 +131,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, daemon(Path(name)) as (url, admin):
         user = prepare(url, admin)
-        counts = multiprocessing.Array("i", options.processes)
+        counts = multiprocessing.RawArray("i", options.processes)
         begun = time.monotonic()
         clients = [
             multiprocessing.Process(
@@ -143,7 +143,7 @@ def main() -> None:
             client.start()
         for client in clients:
             client.join()
-        took, accepted = time.monotonic() - begun, sum(counts)
+        took, accepted = time.monotonic() - begun, sum(counts[:])
         rate = accepted / took
         print(f"durable submits: {rate:8.0f} a second over {took:.1f} s, {accepted} in all (bar {BARS['submits']:.0f})")
         bodies = {"workloads": [body(number) for number in range(BATCH)]}

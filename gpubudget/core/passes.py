@@ -75,7 +75,8 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         if full:
             _first(state, pool)
         else:
-            hosts = pool.still_grown(hosts)
+            hosts = pool.still_grown(hosts) | pool.grown  # also where victims leave more than was needed
+            pool.grown = 0
     if pool.fillers.root.mask | pool.stray.mask:
         _unallocated(state, pool)
     pool.passing = False
