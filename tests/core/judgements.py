@@ -91,7 +91,8 @@ def _carried_out(record: Record, event: Event) -> None:
         case RequeueRequested(workload):
             run = record.jobs[workload].run
             assert run
-            assert run.stopping is StopReason.FORCED
+            assert run.told == record.now  # for this, or for what was due at the same moment
+            assert run.stopping
         case Exited(workload, attempt):
             assert not any(run.key == (workload, attempt) and run.live for run in record.runs)
         case HostReported(host):
