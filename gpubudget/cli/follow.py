@@ -5,6 +5,7 @@ A restart of the daemon is waited out; what has been shown is not shown again.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -52,19 +53,24 @@ def until_ended(client: Client, name: str, deadline: float | None = None) -> Ans
 
     On a terminal each change of its state is told meanwhile.
     """
-    client.patience = PATIENCE
     pause, state = _SHORTEST, ""
     while True:
+        client.patience = min(PATIENCE, _left(deadline))
         found = find_workload(client, name)
         if found["state"] not in {state, *ENDED} and sys.stderr.isatty():
             say(standing(name, found["state"], found["reason"]))
         state = found["state"]
         if found["state"] in ENDED:
             return found
-        if deadline is not None and time.monotonic() + pause >= deadline:
+        if not _left(deadline):
             return found
-        time.sleep(pause)
+        time.sleep(min(pause, _left(deadline)))
         pause = min(pause * 1.5, _LONGEST)
+
+
+def _left(deadline: float | None) -> float:
+    """The seconds until a time (monotonic) that may be never."""
+    return math.inf if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def wait_for(client: Client, names: list[str], timeout_ms: int | None = None) -> int:

@@ -295,6 +295,9 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+_BROKEN = "check the disk, or restore the newest backup beside it"
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Says in one sentence what is wrong with a database."""
@@ -305,7 +308,6 @@ def _explained(path: Path) -> Iterator[None]:
             f"the database {path} cannot be opened: {error.strerror}", hint="name a writable file with --db"
         ) from error
     except sqlite3.Error as error:
-        raise StorageError(
-            f"the database {path} cannot be used: {error}",
-            hint="check the disk, or restore the newest backup beside it",
-        ) from error
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        hint = "make room and start it again; what was accepted is there" if full else _BROKEN
+        raise StorageError(f"the database {path} cannot be used: {error}", hint=hint) from error

@@ -53,8 +53,12 @@ def _bodies(data: dict[str, Any]) -> list[Any]:
     fields = Fields(data)
     bodies = fields.raw("workloads")
     fields.done()
-    if not isinstance(bodies, list) or not 1 <= len(bodies) <= MOST_WORKLOADS:
+    if not isinstance(bodies, list) or not bodies:
         raise InvalidInputError(f"workloads is not a list of 1 to {MOST_WORKLOADS} workloads")
+    if len(bodies) > MOST_WORKLOADS:
+        raise InvalidInputError(
+            f"workloads has {len(bodies)} entries; at most {MOST_WORKLOADS} are allowed", hint="send them in parts"
+        )
     return bodies
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -90,10 +92,24 @@ def test_move_changes_who_pays(alice: Cli) -> None:
 def test_wait_gives_up_after_its_timeout(alice: Cli) -> None:
     """A timeout ends with 1 and says how it stands; the workload goes on."""
     workload = submit(alice, "-g", "1", "--", "sleep", "600")
-    code, out, err = alice("wait", workload, "--timeout", "200ms")
+    code, out, err = alice("wait", workload, "--timeout", "1s")
     assert (code, out) == (1, "")
     assert f"error: {workload} is still " in err
+    assert " after 1s\n" in err
     assert "gpubudget explain" in err
+
+
+def test_wait_gives_up_on_a_daemon_that_is_away(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout bounds that too; nothing is known of the workload then, so the exit code is 75."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    monkeypatch.setenv("GPUBUDGET_TOKEN", "gpb_x")
+    started = time.monotonic()
+    code, out, err = cli("wait", "w000001", "--timeout", "300ms", "--url", url)
+    assert (code, out) == (75, "")
+    assert "it is waited for" in err
+    assert time.monotonic() - started < 30
 
 
 def test_wait_returns_the_first_failure(alice: Cli) -> None:

@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_stops_the_daemon_and_loses_nothing(tmp_path: Path) 
         "try:\n"
         "    server.run(server.Options(Path(sys.argv[1]), port=0), lambda url: print(url, flush=True))\n"
         "except store.StorageError as error:\n"
-        "    print(error.message); sys.exit(1)\n"
+        "    print(error); sys.exit(1)\n"
     )
     command = [sys.executable, "-c", code, str(daemon.db)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_stops_the_daemon_and_loses_nothing(tmp_path: Path) 
         batch = {"workloads": [{**job, "env": {"A": "x" * 1_000}}] * 50}
         status, found, _ = api.send("POST", "/v1/workloads", batch)
         assert (status, found["type"]) == (503, "urn:gpubudget:storage")
-        assert "full" in child.stdout.read()
+        assert "is full (make room and start it again; what was accepted is there)" in child.stdout.read()
         assert child.wait(15) == 1
         api.close()
     with stopped_at_end(Daemon(tmp_path)) as daemon:
