@@ -77,12 +77,18 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+class DamagedRecordError(Exception):
+    """A record that is there, but not as it was written."""
+
+
 def read_json(folder: Path, name: str) -> Any:  # noqa: ANN401 - a record is any JSON
     """The content of a record, or None when it does not stand; a record is whole or absent."""
     try:
         return json.loads((folder / name).read_bytes())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise DamagedRecordError(f"the record {folder / name} is damaged: {error}") from error
 
 
 def write_json(folder: Path, name: str, value: object, *, only_new: bool = False) -> bool:

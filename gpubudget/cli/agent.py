@@ -62,6 +62,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one argument for each option
     from gpubudget.agent.gpus import open_gpus  # noqa: PLC0415
     from gpubudget.agent.loop import Agent, Settings  # noqa: PLC0415
     from gpubudget.agent.records import StateFolder  # noqa: PLC0415
+    from gpubudget.agent.supervise import DamagedRecordError  # noqa: PLC0415
 
     for what, name in (("host", host), ("pool", pool)):
         if not _NAME.fullmatch(name):
@@ -74,7 +75,13 @@ def agent(  # noqa: PLR0913, PLR0917 - one argument for each option
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with contextlib.closing(StateFolder(state_dir, shared_dir)) as state:
         gpus = open_gpus(chosen, simulate_gpus, state.path)
-        Agent(settings, chosen, state, gpus, lambda: read_token(token_file, insist=insist)).run()
+        try:
+            Agent(settings, chosen, state, gpus, lambda: read_token(token_file, insist=insist)).run()
+        except DamagedRecordError as error:
+            hint = (
+                "end what still runs of it and move it out of the state folder; an attempt without records has failed"
+            )
+            raise InvalidInputError(str(error), hint=hint) from error
 
 
 def _interval(text: str) -> int:

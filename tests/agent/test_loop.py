@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -311,6 +313,21 @@ def test_stop_workloads_stops_and_reports(daemon: Daemon, agents: Agents, tmp_pa
     assert agent.end(signal.SIGINT) == 0
     assert daemon.states() == {("w1", 1): "exited"}
     assert marked(tmp_path) == []
+
+
+@pytest.mark.parametrize("record", ["repair.json", "attempts/w1.1/attempt.json"])
+def test_a_damaged_record_is_told(tmp_path: Path, record: str) -> None:
+    """What the disk has spoiled ends the agent with its place, and nothing is guessed."""
+    (tmp_path / "token").write_text(TOKEN)
+    path = tmp_path / "state" / record
+    path.parent.mkdir(parents=True)
+    path.write_text('{"workl')
+    command = [sys.executable, "-m", "gpubudget", "agent", "--pool", "main", "--state-dir", str(tmp_path / "state")]
+    command += ["--simulate-gpus", "8", "--token-file", str(tmp_path / "token")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: the record {path} is damaged: ")
+    assert path.read_text() == '{"workl'
 
 
 @pytest.mark.parametrize(
