@@ -298,7 +298,7 @@ def test_sigterm_leaves_workloads(daemon: Daemon, tmp_path: Path, agents: Agents
     daemon.say(run=[plain(order(NAP))])
     daemon.wait_state("running")
     assert first.end(signal.SIGTERM) == 0
-    assert len(marked(tmp_path)) == 2
+    eventually(lambda: len(marked(tmp_path)) == 2, "its supervisor and its command")  # which may be just beginning
     seen = len(daemon.reports)
     agents()
     daemon.wait_more(seen)
