@@ -242,6 +242,7 @@ class Auditor:
 
     def _take_moved(self, line: Line, workload: Workload) -> None:
         workload.budget = line.data["budget"]
+        self._promises.close(workload.id)
         if not self._ledger.known(workload.budget or ""):
             self._find("unknown-budget", f"{workload.id} is moved to {workload.budget}, which the tree in force lacks")
 

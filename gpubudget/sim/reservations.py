@@ -62,11 +62,14 @@ class Promises:
         return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
 
     def missed(self, known: dict[str, Workload], now: int) -> Iterator[tuple[str, str]]:
-        """Who still waits although the time that was promised has come; each is named once."""
+        """Who still waits after all that the log has at the very time that was promised.
+
+        Where it has nothing at that time, nobody may have been awake, and later is too late to judge.
+        """
         for promise in self._promises.values():
             workload = known.get(promise.workload)
             waits = workload is not None and workload.standing is Standing.WAITING
-            if waits and promise.start <= now and not (promise.estimate or promise.excused or promise.burdened):
+            if waits and promise.start == now and not (promise.estimate or promise.excused or promise.burdened):
                 promise.excused = True
                 yield "reservation-missed", f"{promise.workload} was to start by {promise.start} and still waits"
 

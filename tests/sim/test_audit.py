@@ -324,6 +324,7 @@ def test_a_reservation_is_put_off_only_for_a_cause() -> None:
     assert rules(*BUSY, ask, reserve(1, 50), reserve(2, 40)) == []
     assert rules(*BUSY, ask, reserve(1, 50), reserve(2, 60)) == [(10, "reservation-later")]
     assert rules(*BUSY, ask, reserve(1, 50, estimate=True), reserve(2, 60)) == []
+    assert rules(*BUSY, ask, reserve(1, 50), row(2, "moved", "b1", budget="a"), reserve(2, 60)) == []
     assert rules(*BUSY, ask, reserve(1, 50), host("h2", 2, state="lost"), stopped(2, "a2", "host_lost"),
                  row(2, "requeued", "a2"), reserve(2, 60)) == []  # fmt: skip
     worse = [stopped(2, "a2", "finished"), submitted(2, "a3", "a", 1, 1), started(2, "a3", {"h2": [0]}, 1)]
@@ -393,8 +394,9 @@ def test_a_workload_that_still_waits_when_its_promised_time_has_come_is_found() 
     """A firm reservation is an upper bound; an estimate, or one with a cause to be late, is none."""
     ask = submitted(1, "b1", "b", 8, HOUR)
     promise = row(1, "reserved", "b1", start_ms=HOUR, hosts=["h1"])
-    late = row(2 * HOUR, "checkpoint", "a1", attempt=1)
+    late = row(HOUR, "checkpoint", "a1", attempt=1)
     assert rules(*BUSY, ask, promise, late) == [(10, "reservation-missed")]
+    assert rules(*BUSY, ask, promise, {**late, "at": HOUR + 1}) == []
     assert rules(*BUSY, ask, {**promise, "estimate": True}, late) == []
     assert rules(*BUSY, ask, promise, host("h1", 2, state="cordoned"), late) == []
     claim = [claimed(HOUR, "b1", ["h1"], "a1"), stopping(HOUR, "a1", "preempted", **{"for": "b1"})]
