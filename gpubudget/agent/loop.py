@@ -210,6 +210,7 @@ class Agent:
             "gpus": len(self._models),
             "gpu_models": list(self._models),
             "boot_id": boot_id(),
+            "agent_id": self._state.agent_id,
             "attempts": self._attempts.reports(),
             "health": self._monitor.results(),
             "repair": self._repairer.report(),

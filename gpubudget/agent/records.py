@@ -1,6 +1,7 @@
 """The agent's folder: what is kept in it, and who may read it.
 
-``lock`` admits one agent; ``attempts/WORKLOAD.ATTEMPT/`` has the records and the log of one attempt, readable by the
+``lock`` admits one agent; ``agent.json`` has the id by which the daemon tells it from another that says it is this
+host; ``attempts/WORKLOAD.ATTEMPT/`` has the records and the log of one attempt, readable by the
 agent alone; ``checkpoints/WORKLOAD/`` belongs to the workload's owner and is kept across attempts; ``repair.json`` is
 the last repair. Records are JSON files that are whole or absent (see ``supervise.py``, which reads them too).
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from gpubudget.agent.wire import Key
 from gpubudget.errors import ConflictError, InvalidInputError
 
 FORGOTTEN = "forgotten.json"
+IDENTITY = "agent.json"
 
 
 class StateFolder:
@@ -38,6 +41,15 @@ class StateFolder:
                 hint="name a folder that this user may write to with --state-dir",
             ) from None
         self._take_lock()
+        self.agent_id = self._identity()
+
+    def _identity(self) -> str:
+        """The id of the agent of this folder, made when the folder is first used."""
+        said = read_json(self.path, IDENTITY)
+        if said is None:
+            said = {"agent_id": secrets.token_hex(8)}
+            write_json(self.path, IDENTITY, said)
+        return str(said["agent_id"])
 
     def _take_lock(self) -> None:
         try:

@@ -28,6 +28,7 @@ from gpubudget.errors import (
     RefusedError,
     UnreachableError,
 )
+from gpubudget.units import count
 
 TAIL_PAUSE = 0.3
 """Seconds before an agent is asked again for a log that had nothing new."""
@@ -93,6 +94,7 @@ class Agents:
     def _take(self, name: str, line: _Line, report: HostReport) -> None:
         service = self.service
         self._know(name, report)
+        self._refuse_stranger(name, report)
         host = service.hosts.setdefault(name, Host(name))
         restarted = bool(host.boot_id) and host.boot_id != report.boot_id
         host.take(report)
@@ -140,6 +142,21 @@ class Agents:
             raise RefusedError(
                 f"host {name} has {report.gpus} GPUs, and pool {pool.name} has {pool.gpus_per_host} on each host",
                 hint="correct the pool in cluster.yaml, or the agent's --pool",
+            )
+
+    def _refuse_stranger(self, name: str, report: HostReport) -> None:
+        """Refuse a second agent that says it is a host on which another one has work.
+
+        It does not know that work, so what it says would end it; where the other one is gone, its silence soon tells.
+        """
+        service, before = self.service, self.service.hosts.get(name)
+        if before is None or not before.agent_id or report.agent_id in {"", before.agent_id}:
+            return
+        if service.gangs.by_host.get(name) and service.states.get(name) not in {None, HostState.LOST}:
+            work = count(len(service.gangs.by_host[name]), "attempt")
+            raise ConflictError(
+                f"another agent speaks for host {name}, and has {work} in its care",
+                hint="stop this one, or start it with the other's --state-dir once that one has ended",
             )
 
     def _checkpoints(self, line: _Line, report: HostReport) -> None:

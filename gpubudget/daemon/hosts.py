@@ -55,6 +55,7 @@ class HostReport:
     checkpoints: tuple[tuple[str, int, int], ...] = ()
     chunks: tuple[dict[str, Any], ...] = ()
     models: tuple[str, ...] = ()
+    agent_id: str = ""
 
 
 @dataclass(slots=True)
@@ -83,6 +84,7 @@ class Host:
     seen: int = 0
     last_seen: int | None = None
     saved: str = ""
+    agent_id: str = ""
 
     @property
     def illness(self) -> str:
@@ -99,6 +101,7 @@ class Host:
             "models": list(self.models),
             "health": [[check.name, check.ok, "" if check.ok else check.message] for check in self.health],
             "hold": self.hold,
+            "agent_id": self.agent_id,
             "repair": [getattr(self.repair, name) for name in Repair.__slots__],
         }
         return json.dumps(kept, separators=(",", ":"))
@@ -109,12 +112,14 @@ class Host:
         host = cls(name, kept["pool"], kept["gpus"], kept["boot_id"], tuple(kept["models"]))
         host.health = tuple(Check(*check) for check in kept["health"])
         host.hold, host.repair = kept["hold"], Repair(*kept["repair"])
+        host.agent_id = kept.get("agent_id", "")
         host.saved = host.record()
         return host
 
     def take(self, report: HostReport) -> None:
         """Note what its agent says."""
         self.pool, self.gpus, self.boot_id = report.pool, report.gpus, report.boot_id
+        self.agent_id = report.agent_id or self.agent_id
         self.health, self.models = report.health, report.models
         if report.repair is not None and report.repair.token == self.repair.token:
             self.repair.step, self.repair.message = report.repair.step, report.repair.message

@@ -21,6 +21,7 @@ def parse_sync(data: object) -> HostReport:
     fields = Fields(data)
     pool, gpus = fields.text("pool", longest=100), fields.number("gpus", 0, 1_024)
     boot, models = fields.text("boot_id", longest=200, empty=True), fields.texts("gpu_models", 1_024, (), empty=True)
+    agent = fields.text("agent_id", "", longest=100, empty=True) or ""
     attempts = tuple(map(_attempt, fields.objects("attempts", MOST_ATTEMPTS)))
     health = tuple(map(_check, fields.objects("health", MOST_CHECKS)))
     repair = fields.inner("repair")
@@ -28,7 +29,7 @@ def parse_sync(data: object) -> HostReport:
     chunks = tuple(map(_chunk, fields.objects("chunks", 100)))
     fields.done()
     steps = None if repair is None else _repair(repair)
-    return HostReport(pool, gpus, boot, attempts, health, steps, checkpoints, chunks, models)
+    return HostReport(pool, gpus, boot, attempts, health, steps, checkpoints, chunks, models, agent)
 
 
 def _attempt(fields: Fields) -> Report:

@@ -224,6 +224,29 @@ def test_a_host_that_works_stays_in_its_pool(
     assert agent.running()
 
 
+def test_a_second_agent_of_a_host_cannot_end_what_the_first_runs(
+    daemon: Daemon, agents: list[FakeAgent], submit: Submit
+) -> None:
+    """While an agent has work, one with another state folder is refused; on an empty host it takes over."""
+    agent = agents[0]
+    body = {"pool": agent.pool, "gpus": agent.gpus, "boot_id": agent.boot_id, "attempts": []}
+    path = f"/v1/agents/{agent.host}/sync"
+    assert agent.api.send("POST", path, body | {"agent_id": "first"})[0] == 200
+    assert agent.api.send("POST", path, body | {"agent_id": "second"})[0] == 200
+    workload = submit({**GANG, "gpus": 8 * len(agents)})
+    eventually(lambda: show(daemon, workload)["state"] == "running")
+    for each in agents:
+        each.sync()
+    status, found, _ = agent.api.send("POST", path, body | {"agent_id": "first"})
+    assert (status, found["detail"]) == (
+        409,
+        f"another agent speaks for host {agent.host}, and has 1 attempt in its care",
+    )
+    for each in agents:
+        each.sync()
+    assert show(daemon, workload)["state"] == "running"
+
+
 def test_a_lost_host_returns_to_a_pool_that_there_is(tmp_path: Path) -> None:
     """A lost host may have changed, but only to what the budgets have a place for."""
     with stopped_at_end(Daemon(tmp_path, lost_after=200)) as daemon:
