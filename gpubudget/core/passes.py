@@ -17,7 +17,7 @@ from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Node, Queue, Reservation, Workload
-from gpubudget.core.reservation import Forecast, can_keep, forecast
+from gpubudget.core.reservation import Forecast, can_keep, forecast, puts_off
 from gpubudget.core.search import EVERYWHERE, Place, Search, find_place, first_startable, hosts_at
 from gpubudget.core.state import State
 
@@ -188,6 +188,11 @@ def _start_in(state: State, pool: Pool, leaf: Node, mask: int, search: Search) -
     if best is None:
         return False
     workload, place = best
+    if pool.reservation is not None and puts_off(pool, pool.reservation, workload, leaf, state.now):
+        return False
+    if place.victims and search.hosts != EVERY:  # where somebody has to go, the cheapest anywhere
+        shape, timid = workload.shapes[pool.name], workload.preempt_after > state.now
+        place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid) or place
     if not _prefers_another(state, pool, workload):
         _launch(state, pool, workload, leaf, place)
     return True
@@ -220,7 +225,10 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
     else:
         free = pool.index.best(FREE, shape, EVERY)
         place = None if free is None else Place(hosts_at(pool, free), [])
-    if place is None:
+    kept = pool.reservation
+    if place is None or (
+        kept is not None and workload.spec.allocated and puts_off(pool, kept, workload, leaf, state.now)
+    ):
         return False
     _launch(state, pool, workload, leaf, place)
     return True

@@ -94,6 +94,35 @@ def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int) -> bool:
     return all(claimant.room_by(host, kept.start) >= shape.each for host in hosts)
 
 
+def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now: int) -> bool:
+    """Whether what ``workload`` is charged at its start would cost a firm reservation its time.
+
+    Both are charged to the same program, so the reservation's own workload might no longer rank before those whose GPUs
+    it is to have. One that ranks before it may do so.
+    """
+    holder = kept.workload
+    if kept.estimate or holder is workload or now >= kept.start or leaf.up[-2] is not kept.leaf.up[-2]:
+        return False
+    if workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now):
+        return False
+    each = holder.shapes[pool.name].each
+
+    def holds(commitment: int) -> bool:
+        claimant = _Claimant(kept.leaf, commitment, now)
+        return all(claimant.room_by(host, kept.start) >= each for host in kept.hosts)
+
+    own = holder.spec.gpus * holder.spec.min_runtime
+    return not holds(own + workload.spec.gpus * workload.spec.min_runtime) and holds(own)
+
+
+def _given(host: Host) -> int:
+    """What ``host`` can give to ordinary work without stopping allocated work; below zero if it holds too much."""
+    if not host.lane:
+        return host.rooms[UNALLOCATED]
+    have = host.free.bit_count() + host.stopping - host.owed + host.unallocated
+    return min(have, host.gpus - host.lane - host.ordinary)
+
+
 class _Claimant:
     """One who waits for GPUs: whom may it stop, and when. What it learns of a budget it remembers."""
 
@@ -113,7 +142,7 @@ class _Claimant:
 
     def earliest(self, host: Host, each: int, before: int | None = None) -> tuple[int, bool] | None:
         """When ``host`` can give ``each`` GPUs, and whether that is an estimate; only times ``before`` that matter."""
-        missing = each - host.rooms[UNALLOCATED]
+        missing = each - _given(host)
         if missing <= 0:
             return self.now, False
         if before is not None and self._cannot(host, missing, before):
@@ -136,7 +165,7 @@ class _Claimant:
 
     def room_by(self, host: Host, time: int) -> int:
         """The GPUs that ``host`` can give at ``time``."""
-        return host.rooms[UNALLOCATED] + sum(release.gpus for release in self._releases(host) if release.time <= time)
+        return _given(host) + sum(release.gpus for release in self._releases(host) if release.time <= time)
 
     def _releases(self, host: Host) -> list[_Release]:
         """When each ordinary allocated attempt on ``host`` can be gone."""
