@@ -95,7 +95,7 @@ def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int) -> bool:
 
 
 def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now: int) -> bool:
-    """Whether what ``workload`` is charged at its start would cost a firm reservation its time.
+    """Whether what ``workload`` would be charged until then could cost a firm reservation its time.
 
     Both are charged to the same program, so the reservation's own workload might no longer rank before those whose GPUs
     it is to have. One that ranks before it may do so.
@@ -112,7 +112,8 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
         return all(claimant.room_by(host, kept.start) >= each for host in kept.hosts)
 
     own = holder.spec.gpus * holder.spec.min_runtime
-    return not holds(own + workload.spec.gpus * workload.spec.min_runtime) and holds(own)
+    charge = workload.spec.gpus * max(workload.spec.min_runtime, kept.start - now)  # it may well run until then
+    return not holds(own + charge) and holds(own)
 
 
 def _given(host: Host) -> int:

@@ -245,3 +245,30 @@ def test_work_that_is_requeued_is_tried_on_every_host() -> None:
     small.submit("a1", "a", 8, 60)
     small.do(RequeueRequested("a1"))
     assert starts(small.exit("a1")) == ["a1/2"]
+
+
+def _reserved_within_a_program() -> Small:
+    """Program b has used 480 GPU-minutes, a 960; b/x gets 16 GPUs of a in an hour, with 320 more: a firm time."""
+    shares = {"a": "1/2", "b": "1/2", "b/a": "1/4", "b/x": "1/4", "b/y": "1/4", "b/z": "1/4"}
+    small = Small(shares, hosts=3)
+    small.submit("a1", "a", 16, 60)
+    small.submit("z1", "b/z", 4, 120)
+    small.submit("wide", "b/x", 16, 20)
+    (kept,) = small.scheduler.reservations()
+    assert (kept.workload, kept.start, kept.estimate) == ("wide", (small.now + 60) * MINUTE, False)
+    return small
+
+
+def test_a_start_that_would_cost_a_reservation_its_rank_waits() -> None:
+    """GPUs are free elsewhere, but with 240 GPU-minutes more the program would not rank before a in an hour."""
+    small = _reserved_within_a_program()
+    assert small.submit("y1", "b/y", 4, 50) == []
+    assert small.submit("y2", "b/y", 2, 30) == ["start y2/1"]
+    assert starts(small.wait(61)) == []
+    assert small.view("wide").state == "starting"
+
+
+def test_who_ranks_before_a_reservation_may_cost_it_its_rank() -> None:
+    """Equal usage and share: the path decides, and b/a comes before b/x."""
+    small = _reserved_within_a_program()
+    assert small.submit("first", "b/a", 4, 50) == ["start first/1"]
