@@ -68,6 +68,7 @@ class Lab:
 
     def open(self) -> None:
         admin, folder = self.folder / "admin", self.folder
+        (folder / "shared").mkdir()
         store, listen = ["--db", str(folder / "db")], ["--listen", "127.0.0.1:0"]
         self.run("daemon", "serve", *store, "--admin-token-file", str(admin), *listen)
         self.url = until(self.address, "the daemon's start")
