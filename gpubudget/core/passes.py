@@ -16,7 +16,7 @@ from gpubudget.core.fairshare import in_rank_order
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Node, Queue, Reservation, Workload
+from gpubudget.core.records import Node, Reservation, Workload
 from gpubudget.core.reservation import Forecast, can_keep, forecast, puts_off
 from gpubudget.core.search import EVERYWHERE, Place, Search, find_place, first_startable, hosts_at
 from gpubudget.core.state import State
@@ -91,7 +91,7 @@ def _try_alone(state: State, workload: Workload) -> None:
             if workload.attempt is not None:
                 return
         leaf, number = workload.queued[place]
-        if not _hopeless(workload, leaf.queues[number]) and _try(state, pool, workload, leaf, shape):
+        if not _hopeless(pool, workload, leaf, number) and _try(state, pool, workload, leaf, shape):
             return
     for place, name in enumerate(workload.shapes):
         pool = state.pools[name]
@@ -110,11 +110,15 @@ def _leads(pool: Pool, workload: Workload, leaf: Node, now: int) -> bool:
     return all(queue.entries[0][0] >= workload.rank for queue in leaf.queues.values())
 
 
-def _hopeless(workload: Workload, queue: Queue) -> bool:
+def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
     """Whether another of the same budget and shape waits that could start if this one could.
 
-    It has been tried, and nothing has been gained since.
+    It has been tried, and nothing has been gained since. In the budget that has the reservation it may have been kept
+    off for that, which this one need not be.
     """
+    if pool.reservation is not None and pool.reservation.leaf is leaf:
+        return False
+    queue = leaf.queues[number]
     shortest = queue.by_runtime[0][2]
     if shortest is workload and len(queue.by_runtime) > 1:
         shortest = queue.by_runtime[1][2]
