@@ -73,7 +73,7 @@ def destination(path: str, renames: dict[str, str], paths: frozenset[str]) -> st
 def _regrow(state: State, pool: Pool, tree: Tree, renames: dict[str, str]) -> None:
     """Build the pool's nodes anew, and carry over what each was charged and what it runs."""
     now, lookback = state.now, state.policy.lookback
-    moves: dict[int, Node] = {}
+    moves: dict[Node, Node] = {}
     pool.budgets.ledger.set_lookback(lookback, now, pool.budgets.leaves.values())
     pool.fillers.ledger.set_lookback(lookback, now, [*pool.fillers.leaves.values(), pool.stray])
     pool.budgets = _successor(pool.budgets, state, grow(tree.root, pool.name, now), renames, moves)
@@ -81,14 +81,14 @@ def _regrow(state: State, pool: Pool, tree: Tree, renames: dict[str, str]) -> No
     pool.lane.ledger.set_lookback(lookback, now, pool.lane.people.values())
     for host in pool.hosts.values():
         for attempt in (*host.attempts.values(), *host.claims.values()):
-            attempt.leaf = moves.get(id(attempt.leaf), attempt.leaf)
+            attempt.leaf = moves.get(attempt.leaf, attempt.leaf)
 
 
-def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], moves: dict[int, Node]) -> Ranking:
+def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], moves: dict[Node, Node]) -> Ranking:
     """A ranking over new nodes in which every charge of the old ones stands where it belongs now."""
     new = Ranking(root, old.ledger)
     for path, leaf in old.leaves.items():
-        target = moves[id(leaf)] = new.leaves[destination(path, renames, state.paths)]
+        target = moves[leaf] = new.leaves[destination(path, renames, state.paths)]
         target.tail += leaf.tail
         target.spent.at0 += leaf.spent.at0
         target.spent.slope += leaf.spent.slope
@@ -101,5 +101,5 @@ def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], 
     edges = old.ledger.edges
     for _ in range(len(edges)):
         time, leaf, gpus = edges.popleft()
-        edges.append((time, moves.get(id(leaf), leaf), gpus))
+        edges.append((time, moves.get(leaf, leaf), gpus))
     return new

@@ -139,7 +139,11 @@ def _attempts(pool: Pool) -> list[Attempt]:
 def _check_ledger(state: State, pool: Pool) -> None:
     """The slopes are those that what runs, and what leaves the window, give."""
     slopes: Counter[int] = Counter()
+    own = {True: set(pool.budgets.leaves.values()), False: {*pool.fillers.leaves.values(), pool.stray}}
     for attempt in _attempts(pool):
+        _demand(
+            attempt.leaf in own[attempt.allocated], f"an attempt of {attempt.workload.spec.id} is charged elsewhere"
+        )
         if attempt.started is not None and (not attempt.allocated or attempt.protected_until <= state.now):
             slopes[id(attempt.leaf)] += attempt.gpus
     for ranking in (pool.budgets, pool.fillers):
