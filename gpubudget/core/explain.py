@@ -229,7 +229,7 @@ def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> 
     blocked = 0
     if kept is not None and kept.workload is workload:
         start, estimate = max(kept.start, now), kept.estimate
-    elif workload.spec.allocated:
+    elif workload.allocated:
         blocked = 0 if kept is None else blocked_hosts(pool, kept, workload, leaf, EVERY, now)
         found = forecast(pool, workload, leaf, workload.shapes[pool.name], now, blocked)
         start, estimate = (None, False) if found is None else (found.start, True)
@@ -254,7 +254,7 @@ def _why_waiting(workload: Workload, pool: Pool, leaf: Node, rank: int, waiting:
     room = f"it needs {shape}; {gpus}, and {have} {shape.each}"
     if workload.preempt_after > now:
         room += "; it failed soon after it had preempted others, so for now it starts on free GPUs only"
-    elif leaf.starved and workload.spec.allocated:
+    elif leaf.starved and workload.allocated:
         room += f"; its budget {leaf.path} has no share here, so it preempts nobody"
     elif wide >= shape.hosts:
         kept = sum(host.rooms[ROOM] >= shape.each for host in ready) < shape.hosts

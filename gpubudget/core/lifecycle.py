@@ -34,7 +34,7 @@ def launch(
     attempt.lane = lane
     workload.attempt = attempt
     if attempt.allocated:
-        pool.budgets.ledger.commit(leaf, attempt.gpus * workload.spec.min_runtime)
+        pool.budgets.ledger.commit(leaf, attempt.gpus * workload.min_runtime)
     if lane:
         pool.lane.person(workload.spec.owner).running += 1
     attempt.preempted = tuple((victim.workload.spec.id, victim.number) for victim in victims)
@@ -65,6 +65,8 @@ def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) ->
     It starts on these very GPUs: what others free meanwhile does not count, or a victim would be stopped for nothing.
     And it waits for every victim, also for one whose GPUs another is to have so that this one may be here at all.
     """
+    if not wanted and not victims:
+        return 0
     leaving = [attempt for attempt in host.attempts.values() if attempt.stopping is not None]
     missing = wanted
     for attempt in sorted(leaving, key=lambda attempt: attempt not in victims):
@@ -159,7 +161,7 @@ def unclaim(state: State, attempt: Attempt, reason: str) -> None:
     pool = state.pools[attempt.pool]
     workload = attempt.workload
     workload.attempt = None
-    pool.budgets.ledger.commit(attempt.leaf, -attempt.gpus * workload.spec.min_runtime)
+    pool.budgets.ledger.commit(attempt.leaf, -attempt.gpus * workload.min_runtime)
     if attempt.lane:
         pool.lane.person(workload.spec.owner).running -= 1
     for host, mask in zip(attempt.hosts, attempt.masks, strict=True):

@@ -97,7 +97,7 @@ def _try_alone(state: State, workload: Workload) -> None:
         pool = state.pools[name]
         if (
             pool.reservation is None
-            and workload.spec.allocated
+            and workload.allocated
             and _leads(pool, workload, workload.queued[place][0], state.now)
         ):
             _first(state, pool)
@@ -122,7 +122,7 @@ def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
     shortest = queue.by_runtime[0][2]
     if shortest is workload and len(queue.by_runtime) > 1:
         shortest = queue.by_runtime[1][2]
-    return shortest is not workload and shortest.spec.min_runtime <= workload.spec.min_runtime
+    return shortest is not workload and shortest.min_runtime <= workload.min_runtime
 
 
 # The debug lane
@@ -223,16 +223,14 @@ def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
 
 def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape) -> bool:
     """Start one workload if it can start."""
-    if workload.spec.allocated:
+    if workload.allocated:
         timid = workload.preempt_after > state.now
         place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid)
     else:
         free = pool.index.best(FREE, shape, EVERY)
         place = None if free is None else Place(hosts_at(pool, free), [])
     kept = pool.reservation
-    if place is None or (
-        kept is not None and workload.spec.allocated and puts_off(pool, kept, workload, leaf, state.now)
-    ):
+    if place is None or (kept is not None and workload.allocated and puts_off(pool, kept, workload, leaf, state.now)):
         return False
     _launch(state, pool, workload, leaf, place)
     return True

@@ -24,6 +24,11 @@ Rooms = tuple[int, int, int, int]
 NO_ROOM: Rooms = (0, 0, 0, 0)
 
 
+def more(rooms: Rooms, before: Rooms) -> bool:
+    """Whether there is more room in some tier."""
+    return rooms[0] > before[0] or rooms[1] > before[1] or rooms[2] > before[2] or rooms[3] > before[3]
+
+
 class Shape(NamedTuple):
     """A gang: ``each`` GPUs on each of ``hosts`` hosts."""
 

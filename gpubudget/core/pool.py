@@ -10,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, split
+from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, more, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -114,7 +114,7 @@ class Pool:
 
     def gains(self, host: Host, before: Rooms) -> None:
         """Note it if ``host`` can give more than ``before``, its rooms until now: something may start there."""
-        if not self.grown >> host.index & 1 and any(now > then for now, then in zip(host.rooms, before, strict=True)):
+        if not self.grown >> host.index & 1 and more(host.rooms, before):
             host.before = before
             self.grown |= 1 << host.index
 
@@ -122,7 +122,7 @@ class Pool:
         """Those of ``hosts`` that can still give more than before they gained."""
         found = 0
         for host in self.hosts_of(hosts):
-            if any(now > then for now, then in zip(host.rooms, host.before, strict=True)):
+            if more(host.rooms, host.before):
                 found |= 1 << host.index
         return found
 

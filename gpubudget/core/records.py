@@ -94,12 +94,12 @@ class Queue:
     def add(self, workload: Workload) -> None:
         """Put a workload in its place."""
         insort(self.entries, (workload.rank, workload))
-        insort(self.by_runtime, (workload.spec.min_runtime, workload.rank, workload))
+        insort(self.by_runtime, (workload.min_runtime, workload.rank, workload))
 
     def discard(self, workload: Workload) -> None:
         """Take a workload out."""
         del self.entries[bisect_left(self.entries, (workload.rank,))]
-        del self.by_runtime[bisect_left(self.by_runtime, (workload.spec.min_runtime, workload.rank))]
+        del self.by_runtime[bisect_left(self.by_runtime, (workload.min_runtime, workload.rank))]
 
 
 class Host:
@@ -231,7 +231,7 @@ class Attempt:
             self.bits |= 1 << host.index
         self.masks = [0] * len(hosts)
         self.promised: dict[tuple[str, int], int] = {}
-        self.allocated = workload.spec.allocated
+        self.allocated = workload.allocated
         self.lane = False
         self.number = 0
         self.preempted: tuple[tuple[str, int], ...] = ()
@@ -253,12 +253,14 @@ class Workload:
     """A workload that has not ended. ``shapes`` is its gang in each pool that could ever hold it."""
 
     __slots__ = (
+        "allocated",
         "attempt",
         "attempts",
         "budget",
         "failures",
         "fresh",
         "held",
+        "min_runtime",
         "patience",
         "preempt_after",
         "preemptions",
@@ -273,6 +275,8 @@ class Workload:
 
     def __init__(self, spec: WorkloadSpec, submitted: int) -> None:
         self.spec = spec
+        self.allocated = spec.allocated
+        self.min_runtime = spec.min_runtime
         self.budget = spec.budget
         self.submitted = submitted
         self.rank: Rank = (-spec.priority, submitted, spec.id)

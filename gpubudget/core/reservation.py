@@ -37,7 +37,7 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
     """
     if leaf.starved:
         return None
-    claimant = _Claimant(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now)
+    claimant = _Claimant(leaf, shape.hosts * shape.each * workload.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
     latest: int | None = None  # when enough hosts that were looked at can give their GPUs
     for host in pool.hosts.values():
@@ -69,8 +69,8 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     if not hosts or (workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now)):
         return 0
     shape, each = holder.shapes[pool.name], workload.shapes[pool.name].each
-    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * holder.spec.min_runtime, now)
-    until = now + workload.spec.min_runtime
+    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * holder.min_runtime, now)
+    until = now + workload.min_runtime
     if until <= kept.start and claimant.may_stop(leaf, until) == until:
         return 0
     blocked = 0
@@ -87,8 +87,8 @@ def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int) -> bool:
     if not hosts:
         return True
     shape = kept.workload.shapes[pool.name]
-    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.spec.min_runtime, now)
-    until = now + attempt.workload.spec.min_runtime
+    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.min_runtime, now)
+    until = now + attempt.workload.min_runtime
     if until <= kept.start and claimant.may_stop(attempt.leaf, until) == until:
         return True
     return all(claimant.room_by(host, kept.start) >= shape.each for host in hosts)
@@ -111,8 +111,8 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
         claimant = _Claimant(kept.leaf, commitment, now)
         return all(claimant.room_by(host, kept.start) >= each for host in kept.hosts)
 
-    own = holder.spec.gpus * holder.spec.min_runtime
-    charge = workload.spec.gpus * max(workload.spec.min_runtime, kept.start - now)  # it may well run until then
+    own = holder.spec.gpus * holder.min_runtime
+    charge = workload.spec.gpus * max(workload.min_runtime, kept.start - now)  # it may well run until then
     return not holds(own + charge) and holds(own)
 
 
@@ -182,7 +182,7 @@ class _Claimant:
                     certain = time == over and self.may_stop(attempt.leaf, now) == now
                     found.append(_Release(time, attempt.each, estimate=not certain))
         for claim in host.claims.values():
-            time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.spec.min_runtime)
+            time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.min_runtime)
             if time is not None:
                 found.append(_Release(time, claim.each, estimate=True))
         return found

@@ -61,7 +61,7 @@ def find_place(
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
     if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
-        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.spec.min_runtime, now, search.contested)
+        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.min_runtime, now, search.contested)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
     return None if found is None else Place(found.hosts, found.victims)
 
@@ -89,7 +89,7 @@ def first_startable(state: State, pool: Pool, leaf: Node, number: int, search: S
         return find_place(state, pool, workload, leaf, shape, where, timid=timid)
 
     head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
-    shorter = shortest.spec.min_runtime < head.spec.min_runtime
+    shorter = shortest.min_runtime < head.min_runtime
     kept = pool.reservation
     alike = kept is None or kept.leaf is not leaf  # else some may use the reserved hosts, and some may not
     if shorter and alike and not easy and place(shortest) is None:
@@ -98,8 +98,8 @@ def first_startable(state: State, pool: Pool, leaf: Node, number: int, search: S
         return head, found
     if not shorter or ((easy or not alike) and place(shortest) is None):
         return None
-    longest = _longest_possible(queue, head.spec.min_runtime, place)
-    chosen = next(workload for _, workload in queue.entries if workload.spec.min_runtime <= longest)
+    longest = _longest_possible(queue, head.min_runtime, place)
+    chosen = next(workload for _, workload in queue.entries if workload.min_runtime <= longest)
     again = place(chosen)
     return (chosen, again) if again else None
 

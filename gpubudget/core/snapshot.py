@@ -269,7 +269,7 @@ def _save_attempt(attempt: Attempt) -> Data:
 
 def _load_attempt(state: State, data: Data) -> Attempt:
     workload, pool = state.workloads[data["workload"]], state.pools[data["pool"]]
-    ranking = pool.budgets if workload.spec.allocated else pool.fillers
+    ranking = pool.budgets if workload.allocated else pool.fillers
     leaf = pool.stray if data["leaf"] == _STRAY else ranking.leaves[data["leaf"]]
     hosts = [state.hosts[name] for name in data["hosts"]]
     attempt = Attempt(data["serial"], workload, pool.name, leaf, hosts, data["each"])

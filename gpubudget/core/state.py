@@ -73,7 +73,7 @@ class State:
         """Where a workload, whose budget must be in the tree, competes in ``pool``."""
         if workload.budget is None:
             return pool.stray
-        return (pool.budgets if workload.spec.allocated else pool.fillers).leaves[workload.budget]
+        return (pool.budgets if workload.allocated else pool.fillers).leaves[workload.budget]
 
 
 def shapes_of(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
