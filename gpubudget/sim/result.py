@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gpubudget.core.budget import Tree
 from gpubudget.sim.submission import BadRow, SimHost, Submission
@@ -28,6 +29,14 @@ class End(StrEnum):
     RUNNING = "running"
 
 
+class Span(NamedTuple):
+    """An attempt held its GPUs from ``started`` to ``ended``; ``lost`` milliseconds of it did not bring it forward."""
+
+    started: int
+    ended: int
+    lost: int
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One workload. Counts and sums are over all its attempts.
@@ -35,6 +44,7 @@ class Row:
     ``wait_ms`` is all the time that it waited, for its first start and after each requeue; a run that has not ended
     counts until the end of the simulation. ``held_gpu_ms`` is what it occupied, ``lost_gpu_ms`` the part of it that did
     not bring it forward: starting up again, work done twice, being stopped, and all of it where it ended preempted.
+    ``spans`` are the attempts in their order; one that still runs is cut off at the end of the simulation.
     ``budget`` is the one that paid last; None for unallocated work without one.
     """
 
@@ -54,6 +64,7 @@ class Row:
     lane: bool
     reason: str = ""
     """Why it was refused or is held."""
+    spans: tuple[Span, ...] = ()
 
     @property
     def id(self) -> str:
