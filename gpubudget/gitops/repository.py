@@ -4,7 +4,7 @@ The only module that uses GitPython. Knows nothing of what is in the files. Its 
 
 - Nothing is checked out, no hook runs, nobody is asked for a password, and only the named ref is fetched.
 - Git never sees a revision expression of a caller: a full ref name is looked up, and then only full ids are used.
-- Variables named ``GIT_*`` (git sets them in hooks) do not reach it, but for those that say how to log in.
+- It leaves the environment of this process as it is; git gets one of its own (``gitprocess``).
 - Whatever is missing, broken, too large or not a plain file raises. It is never taken for "there is nothing".
 """
 
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from gpubudget.errors import GpuBudgetError, InvalidInputError
+from gpubudget.errors import InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic, Position
+from gpubudget.gitops.gitprocess import RepositoryError, environment, not_installed, printable, reason, run
 from gpubudget.gitops.load import is_read
-from gpubudget.gitops.source import PROTOCOLS, Source, folder_parts, full_names, without_secrets
+from gpubudget.gitops.source import Source, folder_parts, full_names
 from gpubudget.gitops.yamlfile import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -38,25 +38,6 @@ MAX_DEPTH = 64
 _FETCHED = "refs/gpubudget/fetched"
 _LINK_MODE = 0o120000
 _KINDS = {"commit": "a commit", "tree": "a folder", "blob": "a file", "submodule": "a submodule", "link": "a link"}
-_GRACE = 5.0
-_KEEP = "nothing is applied; the daemon keeps what it has"
-_LOGIN = ("GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY")
-_CONFIG = {
-    "core.hooksPath": os.devnull,
-    "gc.autoDetach": "false",  # nothing of git outlives the command that started it
-    "maintenance.autoDetach": "false",
-    "safe.bareRepository": "all",  # the one that was named is meant
-    "transfer.fsckObjects": "true",
-}
-
-
-class RepositoryError(GpuBudgetError):
-    """The repository cannot be read as asked: it, the ref, the folder or an object of it is missing or broken."""
-
-    slug = "repository"
-
-    def __init__(self, message: str, *, hint: str = _KEEP) -> None:
-        super().__init__(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +53,10 @@ class Commit:
 class Repository:
     """An open repository; see ``open_repository``. All ids are full commit ids."""
 
-    def __init__(self, repo: Repo, source: Source, timeout: float) -> None:
+    def __init__(self, repo: Repo, source: Source, env: dict[str, str], timeout: float) -> None:
         self._repo = repo
         self._source = source
+        self._env = env
         self._timeout = timeout
 
     def fetch(self, ref: str) -> str:
@@ -105,7 +87,7 @@ class Repository:
             _content(found)
             author = f"{found.author.name or ''} <{found.author.email or ''}>"
             parents = tuple(parent.hexsha for parent in found.parents)
-            return Commit(found.hexsha, _printable(author, 200), found.committed_date * 1_000, parents)
+            return Commit(found.hexsha, printable(author, 200), found.committed_date * 1_000, parents)
 
     def has(self, commit: str) -> bool:
         """Whether the commit is in this repository."""
@@ -201,10 +183,11 @@ class Repository:
         return done.stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return _run(self._repo.git, arguments, self._source.shown, self._timeout)
+        folder = Path(self._repo.working_dir)
+        return run(arguments, self._env, folder=folder, shown=self._source.shown, timeout=self._timeout)
 
     def _failure(self, doing: str, said: str) -> RepositoryError:
-        return RepositoryError(f"cannot {doing} in {self._source.shown}: {_reason(said)}")
+        return RepositoryError(f"cannot {doing} in {self._source.shown}: {reason(said)}")
 
     @contextmanager
     def _clear(self, doing: str) -> Iterator[None]:
@@ -230,87 +213,63 @@ class Repository:
 def open_repository(source: Source, mirror: Path, timeout: float = 60.0) -> Iterator[Repository]:
     """A repository for the time of a ``with``: the folder itself, or for a URL the bare ``mirror`` kept for it.
 
-    No other process may use the same mirror meanwhile. ``timeout`` bounds each git command, in seconds. While it is
-    open this process has a cleaned environment, so it is for programs with one thread.
+    No other process may use the same mirror meanwhile. ``timeout`` bounds each git command, in seconds.
     """
-    with _clean_environment():
-        try:
-            from git import Git, Repo  # noqa: PLC0415 - it fails to import where git is missing
-            from git.exc import InvalidGitRepositoryError, NoSuchPathError  # noqa: PLC0415
-        except ImportError as error:
-            raise RepositoryError("git is not installed, or not on the PATH", hint="install git") from error
-        place = mirror if source.remote else Path(source.place)
-        if source.remote:
-            _prepare(mirror, Git(), timeout)
-        os.environ["GIT_CEILING_DIRECTORIES"] = str(place.resolve().parent)  # never a repository further up
-        try:
-            repo = Repo(place, expand_vars=False)
-        except (InvalidGitRepositoryError, NoSuchPathError, OSError, ValueError) as error:
-            raise RepositoryError(f"{source.shown} is not a git repository") from error
-        try:
-            yield Repository(repo, source, timeout)
-        finally:
-            repo.close()
+    place = mirror if source.remote else Path(source.place)
+    env = environment(place)
+    if source.remote:
+        _prepare(mirror, env, timeout)
+    repo = _open(place, env, source.shown)
+    try:
+        yield Repository(repo, source, env, timeout)
+    finally:
+        repo.close()
 
 
-def _prepare(mirror: Path, git: Git, timeout: float) -> None:
+def _prepare(mirror: Path, env: dict[str, str], timeout: float) -> None:
     """Makes the mirror if there is none, and frees it of the locks of a git that was killed."""
     for lock in mirror.rglob("*.lock"):
         lock.unlink(missing_ok=True)
-    done = _run(git, ("init", "--quiet", "--bare", "--template=", "--", str(mirror)), str(mirror), timeout)
+    arguments = ("init", "--quiet", "--bare", "--template=", "--", str(mirror))
+    done = run(arguments, env, shown=str(mirror), timeout=timeout)
     if done.returncode:
-        raise RepositoryError(f"cannot keep a mirror in {mirror}: {_reason(done.stderr)}", hint="choose a --cache-dir")
+        raise RepositoryError(f"cannot keep a mirror in {mirror}: {reason(done.stderr)}", hint="choose a --cache-dir")
+
+
+def _open(place: Path, env: dict[str, str], shown: str) -> Repo:
+    """GitPython's repository, which starts git with the variables given and not with those of this process."""
+    try:
+        from git import Git, Repo  # noqa: PLC0415 - it fails to import where git is missing
+        from git.exc import InvalidGitRepositoryError, NoSuchPathError  # noqa: PLC0415
+    except ImportError as error:
+        raise not_installed() from error
+
+    class OwnGit(Git):
+        """Starts the processes that GitPython reads objects from."""
+
+        def execute(self, command: list[str], istream: int | None = None, **_: object) -> Git.AutoInterrupt:  # type: ignore[override] # only what reading needs
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, cwd=self.working_dir, env=env, stdin=istream, stdout=pipe, stderr=pipe)
+            return self.AutoInterrupt(process, command)
+
+    class OwnRepo(Repo):
+        GitCommandWrapperType = OwnGit
+
+    try:
+        with _no_git_variables():
+            return OwnRepo(place, expand_vars=False)
+    except (InvalidGitRepositoryError, NoSuchPathError, OSError, ValueError) as error:
+        raise RepositoryError(f"{shown} is not a git repository") from error
 
 
 @contextmanager
-def _clean_environment() -> Iterator[None]:
-    """An environment in which git reads what it is pointed at, asks nobody and runs nothing else."""
-    before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
-    os.environ.update({name: before[name] for name in _LOGIN if name in before})
-    os.environ.setdefault("GIT_ASKPASS", "")
-    os.environ["GIT_SSH_COMMAND"] = f"{before.get('GIT_SSH_COMMAND', 'ssh')} -oBatchMode=yes"
-    os.environ["GIT_TERMINAL_PROMPT"] = "0"
-    os.environ["GIT_ALLOW_PROTOCOL"] = ":".join(PROTOCOLS)
-    os.environ["GIT_NO_REPLACE_OBJECTS"] = os.environ["GIT_NO_LAZY_FETCH"] = "1"
-    os.environ["GIT_GRAFT_FILE"] = os.devnull
-    os.environ["GIT_CONFIG_COUNT"] = str(len(_CONFIG))
-    for number, (key, value) in enumerate(_CONFIG.items()):
-        os.environ[f"GIT_CONFIG_KEY_{number}"] = key
-        os.environ[f"GIT_CONFIG_VALUE_{number}"] = value
+def _no_git_variables() -> Iterator[None]:
+    """Hides what git sets in hooks from GitPython's constructor, which looks at the environment by itself."""
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
     try:
         yield
     finally:
-        for name in [name for name in os.environ if name.startswith("GIT_")]:
-            del os.environ[name]
-        os.environ.update(before)
-
-
-def _run(git: Git, arguments: tuple[str, ...], shown: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """A finished git command. It and whatever it started is ended at the time limit, and if we are interrupted."""
-    command = [str(git.GIT_PYTHON_GIT_EXECUTABLE), *arguments]
-    running = git.execute(command, as_process=True, start_new_session=True)  # ends its process once it is forgotten
-    process = cast("subprocess.Popen[bytes]", running.proc)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except BaseException as error:
-        _end(process)
-        if isinstance(error, subprocess.TimeoutExpired):
-            hint = "see whether the place answers, or give a longer --timeout"
-            raise RepositoryError(f"git {arguments[0]} on {shown} took longer than {timeout:g} s", hint=hint) from None
-        raise
-    said = (out.decode(errors="replace"), err.decode(errors="replace"))
-    return subprocess.CompletedProcess(arguments, process.returncode, *said)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process group: first so that git can remove its own locks and unfinished files, then for good."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=_GRACE)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+        os.environ.update(hidden)
 
 
 def _walk(folder: Folder) -> Iterator[IndexObjUnion]:
@@ -360,15 +319,3 @@ def _content(item: Object) -> bytes:
     if hashlib.sha1(header + data, usedforsecurity=False).hexdigest() != item.hexsha:
         raise ValueError(f"object {item.hexsha} is damaged")
     return data
-
-
-def _reason(said: str) -> str:
-    """One line of what git said: the first that is neither empty nor a warning."""
-    lines = [line.strip() for line in without_secrets(said).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("warning:", "hint:"))]
-    return _printable(told[0].removeprefix("fatal: ").removeprefix("error: ")) if told else "git does not say why"
-
-
-def _printable(text: str, longest: int = 500) -> str:
-    shown = text if text.isprintable() else ascii(text)[1:-1]
-    return shown if len(shown) <= longest else shown[:longest] + "..."

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from gpubudget.errors import GpuBudgetError, InvalidInputError
-from gpubudget.gitops import repository
+from gpubudget.gitops import gitprocess, repository
+from gpubudget.gitops.gitprocess import RepositoryError
 from gpubudget.gitops.load import load_tree
-from gpubudget.gitops.repository import RepositoryError, open_repository
+from gpubudget.gitops.repository import open_repository
 from gpubudget.gitops.source import full_names, parse_source
 from gpubudget.gitops.yamlfile import MAX_BYTES
 from tests.conftest import GitRepo
@@ -512,9 +513,13 @@ def test_variables_of_a_hook_do_not_lead_elsewhere(
     assert read(wanted.path, "main", tmp_path) == (commit, READ)
     assert read(wanted.url, "main", tmp_path / "mirror") == (commit, READ)
     with open_repository(parse_source(str(wanted.path)), tmp_path):
-        assert os.environ["GIT_ASKPASS"] == "ask-me"
-        assert os.environ["GIT_SSH_COMMAND"] == "ssh -i key -oBatchMode=yes"
-        assert os.environ["GIT_TERMINAL_PROMPT"] == "0"
+        assert dict(os.environ) == before
+    given = gitprocess.environment(wanted.path)
+    assert (given["GIT_ASKPASS"], given["GIT_SSH_COMMAND"]) == ("ask-me", "ssh -i key -oBatchMode=yes")
+    assert leaks.keys() & given.keys() - {"GIT_ASKPASS", "GIT_SSH_COMMAND", "GIT_CEILING_DIRECTORIES"} == {
+        name for name in leaks if name.startswith("GIT_CONFIG_") and name != "GIT_CONFIG_PARAMETERS"
+    }
+    assert given["GIT_CONFIG_KEY_0"] != "core.bare"
     assert dict(os.environ) == before
 
 
@@ -625,9 +630,9 @@ def test_a_child_of_git_that_will_not_end_is_killed(tmp_path: Path, monkeypatch:
     stubborn.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/pid\nwhile :; do sleep 0.1; done\n")
     stubborn.chmod(0o755)
     monkeypatch.setenv("GIT_SSH_COMMAND", str(stubborn))
-    monkeypatch.setattr(repository, "_GRACE", 0.2)
+    monkeypatch.setattr(gitprocess, "GRACE", 0.2)
     with (
-        open_repository(parse_source("ssh://host.invalid/b.git"), tmp_path / "mirror", timeout=0.5) as opened,
+        open_repository(parse_source("ssh://host.invalid/b.git"), tmp_path / "mirror", timeout=1.5) as opened,
         pytest.raises(RepositoryError, match="took longer"),
     ):
         opened.fetch("main")

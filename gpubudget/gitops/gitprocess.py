@@ -1,0 +1,122 @@
+"""Git as a process: the environment that it gets, its time limit, and its end with all that it started.
+
+Knows nothing of budgets, and leaves the environment of this process as it is. Its rules:
+
+- Variables named ``GIT_*`` (git sets them in hooks) do not reach it, but for those that say how to log in.
+- No hook runs, nobody is asked for a password, and only known protocols are spoken.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpubudget.errors import GpuBudgetError
+from gpubudget.gitops.source import PROTOCOLS, without_secrets
+
+GRACE = 5.0
+
+_KEEP = "nothing is applied; the daemon keeps what it has"
+_LOGIN = ("GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY")
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "gc.autoDetach": "false",  # nothing of git outlives the command that started it
+    "maintenance.autoDetach": "false",
+    "safe.bareRepository": "all",  # the one that was named is meant
+    "transfer.fsckObjects": "true",
+}
+
+
+class RepositoryError(GpuBudgetError):
+    """The repository cannot be read as asked: it, the ref, the folder or an object of it is missing or broken."""
+
+    slug = "repository"
+
+    def __init__(self, message: str, *, hint: str = _KEEP) -> None:
+        super().__init__(message, hint=hint)
+
+
+def environment(place: Path, config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables with which git reads the repository at ``place`` and no other; ``config`` has further settings."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("GIT_")}
+    settings = {**_CONFIG, **(config or {})}
+    numbered = {f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(settings)}
+    numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(settings.values())}
+    return {
+        **{name: value for name, value in os.environ.items() if name not in given},
+        "GIT_ASKPASS": "",
+        **{name: given[name] for name in _LOGIN if name in given},
+        "GIT_SSH_COMMAND": f"{given.get('GIT_SSH_COMMAND', 'ssh')} -oBatchMode=yes",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS),
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_GRAFT_FILE": os.devnull,
+        "GIT_CEILING_DIRECTORIES": str(place.resolve().parent),  # never a repository further up
+        "GIT_CONFIG_COUNT": str(len(settings)),
+        **numbered,
+        "LANGUAGE": "C",
+        "LC_ALL": "C",
+    }
+
+
+def run(
+    arguments: Sequence[str], env: Mapping[str, str], *, folder: Path | None = None, shown: str, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """A finished git command. It and whatever it started is ended at the time limit, and if we are interrupted."""
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            ["git", *arguments],  # noqa: S607 - the git of the PATH is meant
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise not_installed() from error
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            hint = "see whether the place answers, or give a longer --timeout"
+            raise RepositoryError(f"git {arguments[0]} on {shown} took longer than {timeout:g} s", hint=hint) from None
+        raise
+    said = (out.decode(errors="replace"), err.decode(errors="replace"))
+    return subprocess.CompletedProcess(arguments, process.returncode, *said)
+
+
+def not_installed() -> RepositoryError:
+    """What is said where there is no git."""
+    return RepositoryError("git is not installed, or not on the PATH", hint="install git")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process group: first so that git can remove its own locks and unfinished files, then for good."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=GRACE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def reason(said: str) -> str:
+    """One line of what git said: the first that is neither empty nor a warning."""
+    lines = [line.strip() for line in without_secrets(said).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("warning:", "hint:"))]
+    return printable(told[0].removeprefix("fatal: ").removeprefix("error: ")) if told else "git does not say why"
+
+
+def printable(text: str, longest: int = 500) -> str:
+    """A text of git's, such as a name, as a message may show it."""
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    return shown if len(shown) <= longest else shown[:longest] + "..."
