@@ -13,12 +13,11 @@ from typing import Any
 
 from gpubudget.gitops import diagnostics
 from gpubudget.gitops.diagnostics import Diagnostic
-from gpubudget.gitops.plan import Action, Change, Plan, PoolChange, SettingChange, Standing
-from gpubudget.units import about_share, format_duration, format_share, ratio_text
+from gpubudget.gitops.plan import WRITTEN, Change, Plan, PoolChange, SettingChange, Standing
+from gpubudget.units import about_share, format_share, ratio_text
 
 _SHORT = 12
-_VERBS = {Action.ADDED: "add", Action.REMOVED: "remove", Action.MOVED: "move", Action.CHANGED: "change"}
-_DURATIONS = ("lookback", "runtime", "interval", "period", "soon", "backoff")
+_VERBS = dict(zip(WRITTEN, ("add", "remove", "move", "change"), strict=True))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING = Plan()
 
@@ -115,7 +114,7 @@ def _shares(pools: tuple[PoolChange, ...]) -> list[str]:
 
 def _standing(before: Standing | None, after: Standing | None) -> str:
     share = _arrow(format_share(before.share) if before else None, format_share(after.share) if after else None)
-    effective = _arrow(_rounded(before.effective) if before else None, _rounded(after.effective) if after else None)
+    effective = _arrow(*(_rounded(standing.effective_share) if standing else None for standing in (before, after)))
     return f"share {share}, effective {effective}"
 
 
@@ -131,14 +130,7 @@ def _rounded(share: Fraction) -> str:
 
 
 def _setting_line(setting: SettingChange) -> str:
-    before, after = (_value(setting.name, value) for value in (setting.before, setting.after))
-    return f"setting    {setting.name}  {_arrow(before, after)}"
-
-
-def _value(name: str, value: str | int | bool | None) -> str | None:  # noqa: FBT001 - a value of a setting
-    if isinstance(value, int) and name.startswith("policy.") and name.endswith(_DURATIONS):
-        return format_duration(value)
-    return None if value is None else str(value)
+    return f"setting    {setting.name}  {_arrow(setting.before, setting.after)}"
 
 
 def _count(number: int, thing: str) -> str:
@@ -192,4 +184,4 @@ def _change_json(change: Change) -> dict[str, Any]:
 def _standing_json(standing: Standing | None) -> dict[str, str] | None:
     if standing is None:
         return None
-    return {"share": ratio_text(standing.share), "effective_share": ratio_text(standing.effective)}
+    return {"share": ratio_text(standing.share), "effective_share": ratio_text(standing.effective_share)}

@@ -118,7 +118,7 @@ def test_json_has_exact_shares_and_nothing_rounded() -> None:
         },
     }
     assert found["changes"][2]["former"] == "c"
-    assert found["settings"][1] == {"name": "policy.lookback", "before": 604_800_000, "after": 86_400_000}
+    assert found["settings"][1] == {"name": "policy.lookback", "before": "7d", "after": "1d"}
     assert found["problems"][0]["file"] == "budgets/a/budget.yaml"
     assert (found["committed_ms"], found["error"], found["hint"]) == (1_790_856_000_000, "e", "h")
     assert to_json(Report("s", "r", "p"))["committed_ms"] is None
