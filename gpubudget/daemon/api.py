@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpubudget import __version__
+from gpubudget.daemon import budget_api as budgets
 from gpubudget.daemon import cluster_api as cluster
 from gpubudget.daemon import workload_api as workloads
 from gpubudget.daemon.agents import Agents
@@ -43,10 +44,12 @@ def application(service: Service) -> Starlette:
         ("POST", "/v1/workloads/{id}/move", _USERS, workloads.move),
         ("GET", "/v1/events", None, cluster.events),
         ("GET", "/v1/events/stream", None, cluster.stream),
-        ("GET", "/v1/budgets", None, cluster.budgets),
-        ("PUT", "/v1/budgets", (Role.RECONCILER,), cluster.apply),
-        ("GET", "/v1/budgets/applied", None, cluster.applied),
-        ("GET", "/v1/budgets/history", None, cluster.history),
+        ("GET", "/v1/budgets", None, budgets.budgets),
+        ("PUT", "/v1/budgets", (Role.RECONCILER,), budgets.apply),
+        ("GET", "/v1/budgets/applied", None, budgets.applied),
+        ("GET", "/v1/budgets/history", None, budgets.history),
+        ("POST", "/v1/budgets/suspend", _USERS, budgets.suspend),
+        ("POST", "/v1/budgets/resume", _USERS, budgets.resume),
         ("GET", "/v1/hosts", None, cluster.hosts),
         ("GET", "/v1/hosts/{name}", None, cluster.host),
         ("DELETE", "/v1/hosts/{name}", _ADMINS, with_agents(cluster.remove)),

@@ -1,17 +1,14 @@
-"""The part of the API about budgets, hosts, pools, events and tokens."""
+"""The part of the API about hosts, pools, events and tokens."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from gpubudget.core import plain
-from gpubudget.core.budget import Tree
-from gpubudget.core.events import BudgetsApplied, Cordoned, HostRemoved, Uncordoned
+from gpubudget.core.events import Cordoned, HostRemoved, Uncordoned
 from gpubudget.daemon import views
 from gpubudget.daemon.agents import Agents
 from gpubudget.daemon.auth import Role, require_host
@@ -19,84 +16,11 @@ from gpubudget.daemon.call import Call, answer
 from gpubudget.daemon.reports import parse_sync
 from gpubudget.daemon.service import Service
 from gpubudget.daemon.store import Row
-from gpubudget.daemon.treecheck import check_tree
-from gpubudget.errors import ConflictError, InvalidInputError, NotFoundError
+from gpubudget.errors import NotFoundError
 
 LARGEST_PAGE = 10_000
-HISTORY = 1_000
 KEEP_ALIVE = 15.0
 LONGEST_WAIT = 60_000
-
-
-# Budgets
-
-
-async def budgets(call: Call) -> Response:
-    """GET /v1/budgets."""
-    service = call.service
-    tree, applied = service.book.tree, service.applied
-    shown = views.budgets(tree, service.scheduler.budgets(service.clock.now()))
-    return answer({"commit": applied[1], "digest": applied[5], "budgets": shown} if applied else {"budgets": shown})
-
-
-def _applied(row: Row) -> dict[str, Any]:
-    return {"commit": row[1], "author": row[2], "committed_ms": row[3], "applied_ms": row[4], "digest": row[5]}
-
-
-async def applied(call: Call) -> Response:
-    """GET /v1/budgets/applied: the tree in force, and where it comes from."""
-    row = call.service.applied
-    if row is None:
-        raise NotFoundError("no budgets have been applied yet", hint="run gpubudget reconcile first")
-    return answer({"tree": json.loads(row[6]), **_applied(row)})
-
-
-async def history(call: Call) -> Response:
-    """GET /v1/budgets/history: what was applied, newest first."""
-    return answer({"applied": [_applied(row) for row in call.service.store.applied(HISTORY)]})
-
-
-async def apply(call: Call) -> Response:
-    """PUT /v1/budgets: replace the whole tree, its pools and its policy by those of a commit."""
-    fields = await call.fields()
-    tree, commit = plain.decode(Tree, fields.raw("tree"), "tree"), fields.text("commit", longest=200)
-    author = fields.text("author", "", longest=500, empty=True)
-    committed = fields.number("committed_ms", 0, 10**15, 0)
-    digest, ancestor = fields.text("digest", longest=200), fields.text("descends_from", None, longest=200)
-    force = fields.flag("force")
-    fields.raw("parents", None)
-    fields.done()
-    check_tree(tree)
-    if (own := plain.digest(tree)) != digest:
-        raise InvalidInputError(
-            f"the digest of this tree is {own[:16]}..., not {digest[:16]}...",
-            hint="sender and daemon differ in version",
-        )
-    done = _supersede(call.service, (commit, digest), ancestor, force=force)
-    if done:
-        now = call.service.clock.now()
-        text = plain.canonical(tree)
-        call.service.apply(BudgetsApplied(tree, commit))
-        row = (call.service.input, commit, author, committed, now, digest, text)
-        call.service.batch.put("applied", row)
-        call.service.applied = row
-    await call.service.durable()
-    return answer({"applied": done, "commit": commit, "digest": digest})
-
-
-def _supersede(service: Service, new: tuple[str, str], ancestor: str | None, *, force: bool) -> bool:
-    """Whether a commit takes the place of the one in force; raises ConflictError if it may not."""
-    if service.applied is None:
-        return True
-    old = service.applied[1]
-    if new == (old, service.applied[5]):
-        return False
-    if ancestor != old and not force:
-        raise ConflictError(
-            f"commit {new[0][:12]} does not descend from {old[:12]}, which is applied",
-            hint="rebase it onto what is applied, or apply it with --force",
-        )
-    return True
 
 
 # Hosts, pools, reservations, ranking

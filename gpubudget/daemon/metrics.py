@@ -76,6 +76,16 @@ class Metrics(Collector):
             "How far the machine's clock is behind",
             value=service.clock.behind() / SECOND,
         )
+        yield GaugeMetricFamily(
+            "gpubudget_budgets_applied_timestamp_seconds",
+            "When the budgets in force were applied; 0 if none were",
+            value=service.applied[4] / SECOND if service.applied is not None else 0,
+        )
+        yield GaugeMetricFamily(
+            "gpubudget_budgets_suspended",
+            "1 while somebody has suspended the applying of budgets",
+            value=int(service.suspension is not None),
+        )
         yield CounterMetricFamily("gpubudget_events", "Events handled since the database began", value=service.input)
 
     def _pools(self) -> Iterator[Metric]:

@@ -95,6 +95,7 @@ class Service:
         self.next_number = store.last_workload() + 1
         self.committed_line = self.line
         self.applied: Row | None = next(iter(store.applied(1)), None)
+        self.suspension: Row | None = next((row for row in store.suspensions(1) if row[3] is None), None)
         self.failure: GpuBudgetError | None = None
         self.closing = asyncio.Event()
         self.listeners: set[asyncio.Event] = set()

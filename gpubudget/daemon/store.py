@@ -71,7 +71,15 @@ def _create_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
+def _audit_and_suspensions(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE applied ADD COLUMN audit TEXT NOT NULL DEFAULT '{}'")
+    db.execute(
+        "CREATE TABLE suspensions (at INTEGER PRIMARY KEY, by TEXT NOT NULL, reason TEXT NOT NULL, ended INTEGER,"
+        " ended_by TEXT)"
+    )
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables, _audit_and_suspensions)
 """Each takes the database from the version of its index to the next, in one transaction."""
 
 _WRITES = {
@@ -86,7 +94,8 @@ _WRITES = {
     "parts": "INSERT OR REPLACE INTO parts VALUES (?,?,?,?,?,?)",
     "hosts": "INSERT OR REPLACE INTO hosts VALUES (?,?)",
     "gone_hosts": "DELETE FROM hosts WHERE name=?",
-    "applied": "INSERT INTO applied VALUES (?,?,?,?,?,?,?)",
+    "applied": "INSERT INTO applied VALUES (?,?,?,?,?,?,?,?)",
+    "suspensions": "INSERT OR REPLACE INTO suspensions VALUES (?,?,?,?,?)",
     "tokens": "INSERT OR REPLACE INTO tokens VALUES (?,?,?,?,?,?,?,?)",
     "idempotency": "INSERT INTO idempotency VALUES (?,?,?,?,?,?)",
     "stale_keys": "DELETE FROM idempotency WHERE at < ?",
@@ -268,6 +277,10 @@ class Store:
     def applied(self, limit: int) -> list[Row]:
         """The newest trees that were applied, newest first."""
         return self._all("SELECT * FROM applied ORDER BY input DESC LIMIT ?", limit)
+
+    def suspensions(self, limit: int) -> list[Row]:
+        """(at, by, reason, ended, ended_by) of the newest times for which nothing was to be applied, newest first."""
+        return self._all("SELECT * FROM suspensions ORDER BY at DESC LIMIT ?", limit)
 
     def tokens(self) -> list[Row]:
         """All tokens, without their text, which nobody keeps."""

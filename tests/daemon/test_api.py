@@ -290,6 +290,48 @@ def test_budgets_are_applied_whole_and_only_forward(daemon: Daemon) -> None:
     assert lang["pools"]["h100"]["share"] == "1/2"
 
 
+def test_what_was_applied_is_on_record_with_who_did_it_and_what_was_odd(daemon: Daemon) -> None:
+    """The name of the token, whether it was forced, and the sender's notes."""
+    robot = daemon.user("robot", "reconciler")
+    robot("PUT", "/v1/budgets", put_body(small_tree(), "c0", force=True, notes=["an emergency"]))
+    newest, first = robot("GET", "/v1/budgets/history")["applied"]
+    assert (newest["by"], newest["forced"], newest["notes"]) == ("robot", True, ["an emergency"])
+    assert (first["by"], first["forced"], first["notes"]) == ("admin", False, [])
+    assert robot("GET", "/v1/budgets/applied")["notes"] == ["an emergency"]
+
+
+def test_nothing_is_applied_while_a_person_has_suspended_it(daemon: Daemon) -> None:
+    """The refusal names who and why; force goes around it, resume ends it, and both survive a restart."""
+    robot, boss = daemon.user("robot", "reconciler"), daemon.user("boss")
+    assert boss("POST", "/v1/budgets/suspend", {"reason": "we count"})["suspended"]["by"] == "boss"
+    found = problem(boss, "POST", "/v1/budgets/suspend", {"reason": "again"}, 409)
+    assert "suspended already, by boss: we count" in found["detail"]
+    daemon.stop()
+    daemon.start()
+    robot, boss = daemon.user("robot", "reconciler"), daemon.user("boss")
+    later = put_body(small_tree(share=Fraction(1, 3)), "c2", descends_from="c1")
+    found = problem(robot, "PUT", "/v1/budgets", later, 409)
+    assert found["detail"] == "nothing is applied since boss suspended it: we count"
+    assert robot("PUT", "/v1/budgets", put_body(small_tree()))["applied"] is False  # it is there already
+    assert robot("GET", "/v1/budgets/applied")["suspended"]["reason"] == "we count"
+    assert b"gpubudget_budgets_suspended 1.0" in robot("GET", "/metrics")
+    assert robot("PUT", "/v1/budgets", {**later, "force": True})["applied"] is True
+    assert boss("POST", "/v1/budgets/resume", {})["was"]["reason"] == "we count"
+    problem(boss, "POST", "/v1/budgets/resume", {}, 409)
+    later = put_body(small_tree(), "c3", descends_from="c2", suspend="until the revert is merged")
+    assert robot("PUT", "/v1/budgets", later)["applied"] is True
+    assert robot("GET", "/v1/budgets/applied")["suspended"]["by"] == "robot"
+
+
+def test_only_those_above_all_budgets_may_suspend(daemon: Daemon) -> None:
+    """An administrator or a manager of the root, so that the name on record is a person's."""
+    for name, role in (("alice", "user"), ("robot", "reconciler")):
+        for what, body in (("suspend", {"reason": "x"}), ("resume", {})):
+            problem(daemon.user(name, role), "POST", f"/v1/budgets/{what}", body, 403)
+    assert daemon.api()("POST", "/v1/budgets/suspend", {"reason": "x"})["suspended"]["by"] == "admin"
+    assert daemon.api()("POST", "/v1/budgets/resume", {})["suspended"] is None
+
+
 def broken(tree: dict[str, Any], *path: object, value: object) -> dict[str, Any]:
     """A copy of a tree's plain form with one value changed."""
     copy = json.loads(json.dumps(tree))

@@ -42,7 +42,7 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     Store(path).close()
     raw(path, "PRAGMA user_version=99")
-    with pytest.raises(StorageError, match=r"newer gpubudget \(format 99, this one knows 1\)"):
+    with pytest.raises(StorageError, match=r"newer gpubudget \(format 99, this one knows 2\)"):
         Store(path)
 
 
@@ -95,3 +95,18 @@ def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
             store.commit()
         assert store.snapshot() == (4, 4, {})
     assert raw(tmp_path / "a.db", "SELECT count(*) FROM snapshots") == [(KEPT_SNAPSHOTS,)]
+
+
+def test_a_database_of_the_first_format_is_brought_up_to_date(tmp_path: Path) -> None:
+    """What was applied before has nothing on record beside it, and suspensions can be kept."""
+    path = tmp_path / "a.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    MIGRATIONS[0](db)
+    db.execute("INSERT INTO inputs VALUES (1, 5, '{}')")
+    db.execute("INSERT INTO applied VALUES (1, 'c1', 'hanna', 1, 5, 'd', '{}')")
+    db.execute("PRAGMA user_version=1")
+    db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    db.close()
+    with Store(path) as store:
+        assert store.applied(1) == [(1, "c1", "hanna", 1, 5, "d", "{}", "{}")]
+        assert store.suspensions(1) == []
