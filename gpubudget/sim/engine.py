@@ -1,0 +1,294 @@
+"""The engine: plays a scenario through a scheduler, jumping from one moment at which something happens to the next.
+
+It is a shell like the daemon: it says what happened and carries out what is decided, and has no rule of scheduling.
+The scheduler is the core's, or anything that takes the same events and gives the same decisions. What happens at one
+moment comes in this order: exits and hosts, then submissions, then a wake-up where time alone could change something.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop
+from typing import Protocol, TextIO
+
+from gpubudget.core import eventlog
+from gpubudget.core.decisions import Decision
+from gpubudget.core.events import (
+    BudgetsApplied,
+    Cancelled,
+    CheckpointReported,
+    DrainRequested,
+    Event,
+    Exited,
+    HostLost,
+    HostReported,
+    Outcome,
+    Submitted,
+    Woke,
+)
+from gpubudget.core.host import HostState
+from gpubudget.sim.meters import Meters
+from gpubudget.sim.played import Costs, Played, Standing
+from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result
+from gpubudget.sim.stage import Checkpoint, Due, Stage
+from gpubudget.sim.submission import Ending, Failure, Fault, Scenario
+from gpubudget.units import HOUR
+
+_NEVER = 1 << 62
+_MOST_SAMPLES = 2_000
+_BY_ITSELF = {Ending.FINISHED: Outcome.FINISHED, Ending.FAILED: Outcome.FAILED}
+
+
+class Decider(Protocol):
+    """Anything that schedules: the core, or a policy to compare it with."""
+
+    def handle(self, event: Event, now: int) -> list[Decision]:
+        """Take what happened and say what follows."""
+
+    def next_wakeup(self) -> int | None:
+        """When time alone could change a decision."""
+
+
+Log = Callable[[Event, list[Decision], int], None]
+Progress = Callable[[int, int], None]
+"""Told now and then: the simulated moment, and how many workloads have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a scenario is played. ``until`` ends it early; ``sample_every`` is an hour or, for long traces, several.
+
+    ``named`` are the names and values of all that was chosen, for the report.
+    """
+
+    policy: str = "gpubudget"
+    costs: Costs = field(default_factory=Costs)
+    until: int | None = None
+    sample_every: int | None = None
+    named: tuple[tuple[str, str], ...] = ()
+
+
+def simulate(
+    scenario: Scenario,
+    scheduler: Decider,
+    settings: Settings | None = None,
+    *,
+    failures: Iterable[Failure] = (),
+    log: Log | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Play ``scenario`` and say what came of it.
+
+    ``failures`` are in order of time and may go on for ever: the run ends when all workloads have ended, or when those
+    that are left can never start.
+    """
+    with _collecting_less():
+        return _Run(scenario, scheduler, settings or Settings(), failures, log, progress).play()
+
+
+def log_to(stream: TextIO) -> Log:
+    """What writes the public event log, one JSON object a line."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def log(event: Event, decisions: list[Decision], now: int) -> None:
+        stream.writelines([encode(line) + "\n" for line in eventlog.lines(event, decisions, now)])
+
+    return log
+
+
+@contextmanager
+def _collecting_less() -> Iterator[None]:
+    """Let Python look for cycles less often: all that is there is kept until the end, so that mostly costs."""
+    was = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*was)
+        gc.unfreeze()
+
+
+class _Run:
+    """One run."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        scheduler: Decider,
+        settings: Settings,
+        failures: Iterable[Failure],
+        log: Log | None,
+        progress: Progress | None,
+    ) -> None:
+        self.scenario, self.scheduler, self.settings = scenario, scheduler, settings
+        self.failures, self.log, self.progress = iter(failures), log, progress
+        submissions = scenario.workloads.submissions
+        self.start = submissions[0].at if submissions else 0
+        self.loaded_until = submissions[-1].at if submissions else 0
+        pools = dict.fromkeys([*(pool.name for pool in scenario.tree.pools), *(host.pool for host in scenario.hosts)])
+        paths = [*(budget.path for budget in scenario.tree.budgets()), NO_BUDGET]
+        every = settings.sample_every or _sample_every(self.loaded_until - self.start)
+        self.meters = Meters(tuple(pools), paths, self.start, every)
+        self.stage = Stage(scenario.hosts, self.meters, settings.costs)
+        self.events = self.wakes = self.host_failures = 0
+
+    def play(self) -> Result:
+        """Run to the end."""
+        now, stage = self.start, self.stage
+        self.feed(BudgetsApplied(self.scenario.tree), now)
+        for host in self.scenario.hosts:
+            self.feed(HostReported(host.name, host.pool, host.gpus), now)
+        for at, event in self.scenario.workloads.events:
+            stage.push(max(at, now), event)
+        self.next_failure()
+        now = self.loop(now)
+        self.meters.until(now)
+        self.meters.take(now)
+        for run in list(stage.live.values()):
+            stage.finish(run, End.RUNNING if run.standing is Standing.RUNNING else End.WAITING, now)
+        return self.result(now)
+
+    def loop(self, now: int) -> int:
+        """Jump from moment to moment; the last one."""
+        submissions, agenda, live = self.scenario.workloads.submissions, self.stage.agenda, self.stage.live
+        meters, next_wakeup = self.meters, self.scheduler.next_wakeup
+        number, count = 0, len(submissions)
+        coming = submissions[0].at if count else _NEVER
+        end = _NEVER if self.settings.until is None else self.settings.until
+        while number < count or live:
+            known = agenda[0][0] if agenda else _NEVER
+            at = min(known, coming)
+            wake = next_wakeup()
+            if wake is not None and wake < at:
+                at = max(wake, now)
+            if at > end:
+                return max(end, now)
+            if at == _NEVER:
+                return now
+            if at > meters.next:
+                meters.until(at)
+                if self.progress is not None:
+                    self.progress(at, number)
+            now = at
+            if known == at:
+                what = heappop(agenda)[2]
+                if number == count and isinstance(what, Failure) and self.stuck():
+                    return now
+                self.take(what, now)
+            elif coming == at:
+                submission = submissions[number]
+                self.stage.enter(number, submission, now)
+                self.feed(Submitted(submission.spec), now)
+                number += 1
+                coming = submissions[number].at if number < count else _NEVER
+            else:
+                self.wakes += 1
+                if not self.feed(Woke(), now) and number == count and self.stuck():
+                    return now
+        return now
+
+    def stuck(self) -> bool:
+        """Whether nothing can ever happen again but failures: what waits can never start."""
+        return not self.stage.away and all(isinstance(what, Failure) for *_, what in self.stage.agenda)
+
+    def feed(self, event: Event, now: int) -> list[Decision]:
+        """Tell the scheduler, and carry out what it decides."""
+        self.events += 1
+        decisions = self.scheduler.handle(event, now)
+        if self.log is not None:
+            self.log(event, decisions, now)
+        self.stage.carry_out(decisions, now)
+        return decisions
+
+    def take(self, what: Due, now: int) -> None:
+        """Let happen what is due, unless things have moved on."""
+        match what:
+            case Played():
+                self.exit(what, now)
+            case Checkpoint(run, attempt):
+                if run.attempt == attempt and run.standing is Standing.RUNNING and not run.stopping:
+                    self.feed(CheckpointReported(run.submission.spec.id, attempt), now)
+                    self.stage.push(now + (self.settings.costs.checkpoint_every or _NEVER), what)
+            case Failure():
+                self.fail(what, now)
+                self.next_failure()
+            case Cancelled(workload):
+                if workload in self.stage.live:
+                    self.feed(what, now)
+            case BudgetsApplied(tree):
+                for budget in tree.budgets():
+                    self.meters.place(budget.path)
+                self.feed(what, now)
+            case _:
+                self.feed(what, now)
+
+    def exit(self, run: Played, now: int) -> None:
+        """An attempt's processes end, by themselves or since they were told to."""
+        if run.exit_at != now or run.standing is not Standing.RUNNING:
+            return  # it was stopped before, or this was an earlier attempt's end
+        spec = run.submission.spec
+        if run.told is not None:
+            self.feed(Exited(spec.id, run.attempt, Outcome.STOPPED), now)
+        elif run.submission.ending is Ending.CANCELLED:
+            self.feed(Cancelled(spec.id, spec.owner), now)
+        else:
+            self.feed(Exited(spec.id, run.attempt, _BY_ITSELF[run.submission.ending]), now)
+
+    def next_failure(self) -> None:
+        """Put the next failure of a host on the agenda."""
+        failure = next(self.failures, None)
+        if failure is not None:
+            self.stage.push(max(failure.at, self.start), failure)
+
+    def fail(self, failure: Failure, now: int) -> None:
+        """A host fails, if it is at work."""
+        host = self.stage.hosts.get(failure.host)
+        if host is None or host.state is not HostState.READY:
+            return
+        self.host_failures += 1
+        repair = max(failure.repair, self.settings.costs.stop_time + 1)  # what is left of its gangs has ended by then
+        if failure.fault is Fault.DRAIN:
+            host.repair = repair
+            self.feed(DrainRequested(failure.host, failure.cause or "a health check failed"), now)
+        else:
+            self.stage.push(now + repair, HostReported(failure.host, host.pool, host.gpus))
+            self.feed(HostLost(failure.host), now)
+
+    def result(self, now: int) -> Result:
+        """All that the run leaves."""
+        scenario, settings, stage, meters = self.scenario, self.settings, self.stage, self.meters
+        return Result(
+            policy=settings.policy,
+            settings=settings.named,
+            assumptions=scenario.workloads.assumptions + settings.costs.sentences(),
+            bad_rows=scenario.workloads.bad_rows,
+            tree=scenario.tree,
+            hosts=scenario.hosts,
+            start=self.start,
+            loaded_until=min(self.loaded_until, now),
+            end=now,
+            pools=tuple(meters.pools),
+            paths=tuple(meters.places),
+            sample_every=meters.every,
+            samples=meters.padded(),
+            rows=tuple([row for _, row in sorted(stage.rows, key=lambda pair: pair[0])]),
+            preemptions=tuple(stage.preemptions),
+            refusals=tuple([Refusal(reason, count) for reason, count in stage.refusals.most_common()]),
+            host_failures=self.host_failures,
+            events=self.events,
+            wakes=self.wakes,
+        )
+
+
+def _sample_every(span: int) -> int:
+    """An hour, or twice that and so on up to eight hours, so that a long trace has not too many samples."""
+    every = HOUR
+    while span // every > _MOST_SAMPLES and every < 8 * HOUR:
+        every *= 2
+    return every

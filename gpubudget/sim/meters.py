@@ -1,0 +1,154 @@
+"""What a run measures while it goes on: where each pool's GPU-time goes, and what each budget got and waited for.
+
+A sum over time is a straight line, ``base + rate * t``, between two changes, so a change costs the same however much
+there is, and a sample can be taken at any moment. GPU-time in GPU-milliseconds. Knows nothing of events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpubudget.sim.result import PoolSample, Sample
+
+
+class Lines:
+    """A sum over time for each budget."""
+
+    __slots__ = ("base", "rate")
+
+    def __init__(self, size: int) -> None:
+        self.base = [0] * size
+        self.rate = [0] * size
+
+    def change(self, place: int, gpus: int, now: int) -> None:
+        """From ``now`` on the sum grows by so many GPUs more."""
+        self.base[place] -= gpus * now
+        self.rate[place] += gpus
+
+    def at(self, now: int) -> tuple[int, ...]:
+        """The sums at ``now``."""
+        return tuple([base + rate * now for base, rate in zip(self.base, self.rate, strict=True)])
+
+
+class PoolMeter:
+    """One pool. ``idle`` and ``unavailable`` are free GPUs on hosts that are ready and on those that are not."""
+
+    __slots__ = (
+        "allocated",
+        "capacity",
+        "delivered",
+        "fillers",
+        "idle",
+        "pending",
+        "since",
+        "sums",
+        "unallocated",
+        "unavailable",
+        "unmet",
+        "waited",
+    )
+
+    def __init__(self, paths: int, now: int) -> None:
+        self.capacity = self.unavailable = self.idle = self.allocated = self.unallocated = self.pending = 0
+        self.sums = [0, 0, 0, 0]  # capacity, unavailable, allocated, unallocated
+        self.unmet = 0
+        self.since = now
+        self.delivered, self.fillers, self.waited = Lines(paths), Lines(paths), Lines(paths)
+
+    def advance(self, now: int) -> None:
+        """Let time pass over things as they are."""
+        passed = now - self.since
+        if not passed:
+            return
+        self.since = now
+        sums = self.sums
+        sums[0] += self.capacity * passed
+        sums[1] += self.unavailable * passed
+        sums[2] += self.allocated * passed
+        sums[3] += self.unallocated * passed
+        self.unmet += min(self.idle, self.pending) * passed
+
+    def wait(self, place: int, gpus: int, now: int, *, allocated: bool) -> None:
+        """A workload begins to wait, or ends it where ``gpus`` is negative."""
+        self.advance(now)
+        self.pending += gpus
+        if allocated:
+            self.waited.change(place, gpus, now)
+
+    def hold(self, place: int, gpus: int, now: int, *, allocated: bool) -> None:
+        """A workload holds GPUs, or lets go of them where ``gpus`` is negative; those of ready hosts are idle else."""
+        self.advance(now)
+        if allocated:
+            self.allocated += gpus
+            self.delivered.change(place, gpus, now)
+        else:
+            self.unallocated += gpus
+            self.fillers.change(place, gpus, now)
+
+    def sample(self, now: int) -> PoolSample:
+        """How things stand."""
+        self.advance(now)
+        capacity, unavailable, allocated, unallocated = self.sums
+        return PoolSample(
+            self.capacity,
+            self.unavailable,
+            self.allocated,
+            self.unallocated,
+            self.pending,
+            capacity,
+            unavailable,
+            allocated,
+            unallocated,
+            self.unmet,
+            self.delivered.at(now),
+            self.fillers.at(now),
+            self.waited.at(now),
+        )
+
+
+class Meters:
+    """All pools and their samples, ``every`` so many milliseconds from ``start`` on."""
+
+    def __init__(self, pools: tuple[str, ...], paths: list[str], start: int, every: int) -> None:
+        self.pools = {name: PoolMeter(len(paths), start) for name in pools}
+        self.places = {path: place for place, path in enumerate(paths)}
+        self.samples: list[Sample] = []
+        self.every, self.next = every, start
+
+    def place(self, path: str) -> int:
+        """Where a budget stands in every list; one that was not there before is added."""
+        found = self.places.get(path)
+        if found is None:
+            found = self.places[path] = len(self.places)
+            for pool in self.pools.values():
+                for lines in (pool.delivered, pool.fillers, pool.waited):
+                    lines.base.append(0)
+                    lines.rate.append(0)
+        return found
+
+    def until(self, now: int) -> None:
+        """Take the samples that are due before ``now``; nothing has changed since the last event."""
+        while self.next < now:
+            self.take(self.next)
+            self.next += self.every
+
+    def take(self, at: int) -> None:
+        """Take a sample."""
+        self.samples.append(Sample(at, tuple([pool.sample(at) for pool in self.pools.values()])))
+
+    def padded(self) -> tuple[Sample, ...]:
+        """All samples, each with an entry for every budget that there ever was."""
+        size = len(self.places)
+        return tuple([replace(s, pools=tuple([_pad(pool, size) for pool in s.pools])) for s in self.samples])
+
+
+def _pad(sample: PoolSample, size: int) -> PoolSample:
+    missing = (0,) * (size - len(sample.delivered))
+    if not missing:
+        return sample
+    return replace(
+        sample,
+        delivered=sample.delivered + missing,
+        delivered_unallocated=sample.delivered_unallocated + missing,
+        waited=sample.waited + missing,
+    )
