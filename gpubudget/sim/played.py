@@ -12,7 +12,7 @@ from enum import Enum, auto
 from gpubudget.core.decisions import Placement
 from gpubudget.core.workload import StopReason
 from gpubudget.sim.meters import PoolMeter
-from gpubudget.sim.result import End, Row
+from gpubudget.sim.result import End, Row, Span
 from gpubudget.sim.submission import Ending, Submission
 from gpubudget.units import MINUTE, SECOND, format_duration
 
@@ -80,6 +80,7 @@ class Played:
         "protected_until",
         "reason",
         "since",
+        "spans",
         "standing",
         "stopping",
         "submission",
@@ -102,6 +103,7 @@ class Played:
         self.wait_ms = self.held_gpu_ms = self.lost_gpu_ms = 0
         self.first_start: int | None = None
         self.placement: Placement = ()
+        self.spans: list[Span] = []
         self.protected_until = self.exit_at = 0
         self.stopping = self.lane = False
         self.told: int | None = None  # when it was told to stop, unless it ends by itself before that is done
@@ -149,6 +151,7 @@ class Played:
             kept = 0 if reason is StopReason.HOST_LOST else done
         self.left = max(1, self.left - kept)
         lost = held - self.gpus * kept
+        self.spans.append(Span(self.since, now, now - self.since - kept))
         self.held_gpu_ms += held
         self.lost_gpu_ms += lost
         self.preemptions += reason is StopReason.PREEMPTED
@@ -161,6 +164,8 @@ class Played:
         """What is left of it once it has ended, or when the simulation has."""
         open_ended = end in {End.WAITING, End.RUNNING}
         running = self.gpus * (now - self.since) if self.standing is Standing.RUNNING else 0
+        if self.standing is Standing.RUNNING:
+            self.spans.append(Span(self.since, now, 0))
         return Row(
             self.submission,
             self.submission.spec.budget,
@@ -177,4 +182,5 @@ class Played:
             self.lost_gpu_ms,
             self.lane,
             self.reason,
+            tuple(self.spans),
         )
