@@ -1,12 +1,14 @@
 """What validation has to say: a problem with its rule, its place, its numbers and the way out.
 
-A diagnostic is a value; how it is shown is decided elsewhere, so every output (text, JSON and those of editors and
-CI services) shows the same facts. ``RULES`` is the whole list of rules: an id never changes its meaning, and
-``docs/rules.md`` describes each one. Nothing here reads files.
+A diagnostic is a value, shown as text and as JSON here and in the formats of CI services in ``outputs.py``; all show
+the same facts. ``RULES`` is the whole list of rules: an id never changes its meaning, and ``docs/rules.md`` describes
+each one. Nothing here reads files.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +37,14 @@ class Related(NamedTuple):
     message: str
 
 
+class Excerpt(NamedTuple):
+    """A line of a file, or the part of a long one that matters, and where in it (from 0) the ``length`` meant begin."""
+
+    text: str
+    start: int
+    length: int
+
+
 RULES: dict[str, tuple[Severity, str]] = {
     # files and folders
     "file-link": (Severity.ERROR, "a symbolic link in the tree"),
@@ -46,6 +56,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "folder-not-listed": (Severity.ERROR, "a folder with a budget that its parent does not list"),
     "folder-without-budget": (Severity.ERROR, "a folder with budgets below it and no budget.yaml of its own"),
     "too-many-problems": (Severity.ERROR, "one file with more problems than are shown"),
+    "tree-size": (Severity.ERROR, "a tree with more bytes or budgets than a daemon takes"),
     # text and YAML
     "file-size": (Severity.ERROR, "a file above the size bound"),
     "file-encoding": (Severity.ERROR, "a file that is not UTF-8, or begins with a byte order mark"),
@@ -96,10 +107,15 @@ RULES: dict[str, tuple[Severity, str]] = {
     "members-missing": (Severity.WARNING, "a budget that keeps a share which nobody may spend"),
     "nothing-to-spend": (Severity.WARNING, "members of a budget that keeps nothing for itself"),
     "guarantee-small": (Severity.WARNING, "a share that comes to less than one GPU"),
+    "share-unreachable": (Severity.WARNING, "a share of a budget that itself gets nothing then"),
+    "share-above-lane": (Severity.WARNING, "a share that comes to more than the debug lane leaves"),
 }
 """Every rule: its id, how severe it is and, in half a sentence, what it finds."""
 
 _LONGEST_SHOWN = 60
+_BEFORE, _AFTER = 60, 80
+_MEANT = re.compile(r""" "[^"]*" | '[^']*' | [^\s,:\[\]{}\#]+(?::[^\s,:\[\]{}\#]+)* """, re.VERBOSE)
+"""What a place in a line of YAML is about: a quoted text, or a word (a colon inside it belongs to it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,7 @@ class Diagnostic:
     message: str
     hint: str = ""
     related: tuple[Related, ...] = ()
+    source: Excerpt | None = None
 
     @property
     def severity(self) -> Severity:
@@ -134,15 +151,51 @@ def quoted(text: str) -> str:
     return f"'{shown}'" if shown.isprintable() else ascii(shown)
 
 
+def excerpt(lines: list[str], position: Position) -> Excerpt | None:
+    """What stands at a place of a file with these lines, up to the end of the word, text or list that begins there."""
+    line = lines[position.line - 1] if position.line <= len(lines) else ""
+    if not line.strip():
+        return None
+    line = line.rstrip()
+    at = min(position.column - 1, len(line))
+    found = _MEANT.match(line, at)
+    first = max(0, at - _BEFORE)
+    text = ("..." if first else "") + line[first : at + _AFTER] + ("..." if len(line) > at + _AFTER else "")
+    start = at - first + (len("...") if first else 0)
+    length = min(found.end() - at if found else 1, _AFTER)
+    return Excerpt(
+        "".join(" " if char == "\t" else char if char.isprintable() else "\ufffd" for char in text), start, length
+    )
+
+
 def to_text(diagnostic: Diagnostic, prefix: str = "") -> str:
-    """``file:line:col: error[rule]: message`` and, indented below, related places and the hint.
+    """``file:line:col: error[rule]: message`` and, indented below, the line it is about, related places and the hint.
 
     ``prefix`` is put before each file, so that paths can be opened from where the reader stands.
     """
-    head = f"{_place(diagnostic.position, prefix)}: {diagnostic.severity}[{diagnostic.rule}]: {diagnostic.message}"
-    notes = [f"    {_place(position, prefix)}: {message}" for position, message in diagnostic.related]
-    hint = [f"    hint: {diagnostic.hint}"] if diagnostic.hint else []
-    return "\n".join(map(_shown, [head, *notes, *hint]))
+    head = (
+        f"{_place(diagnostic.position, prefix)}: {diagnostic.severity}[{diagnostic.rule}]: {shown(diagnostic.message)}"
+    )
+    notes = [f"    {_place(position, prefix)}: {shown(message)}" for position, message in diagnostic.related]
+    hint = [f"    hint: {shown(diagnostic.hint)}"] if diagnostic.hint else []
+    return "\n".join([head, *_pointed_out(diagnostic), *notes, *hint])
+
+
+def _pointed_out(diagnostic: Diagnostic) -> list[str]:
+    """The line of the file and, below it, carets under what is meant."""
+    if diagnostic.source is None:
+        return []
+    text, start, length = diagnostic.source
+    number = str(diagnostic.position.line)
+    blank, carets = " " * _width(text[:start]), "^" * max(1, _width(text[start : start + length]))
+    return [f"    {number} | {text}", f"    {' ' * len(number)} | {blank}{carets}"]
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes: two for wide characters, none for marks on the one before."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def to_json(diagnostic: Diagnostic, prefix: str = "") -> dict[str, Any]:
@@ -151,22 +204,20 @@ def to_json(diagnostic: Diagnostic, prefix: str = "") -> dict[str, Any]:
         "severity": str(diagnostic.severity),
         "rule": diagnostic.rule,
         **_place_json(diagnostic.position, prefix),
-        "message": _shown(diagnostic.message),
-        "hint": _shown(diagnostic.hint),
-        "related": [
-            {**_place_json(position, prefix), "message": _shown(text)} for position, text in diagnostic.related
-        ],
+        "message": shown(diagnostic.message),
+        "hint": shown(diagnostic.hint),
+        "related": [{**_place_json(position, prefix), "message": shown(text)} for position, text in diagnostic.related],
     }
 
 
 def _place(position: Position, prefix: str) -> str:
-    return f"{prefix}{position.file}:{position.line}:{position.column}"
+    return f"{shown(prefix + position.file)}:{position.line}:{position.column}"
 
 
 def _place_json(position: Position, prefix: str) -> dict[str, Any]:
-    return {"file": _shown(prefix + position.file), "line": position.line, "column": position.column}
+    return {"file": shown(prefix + position.file), "line": position.line, "column": position.column}
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """A text that can be printed on one line: if anything in it cannot be seen, all but ASCII is escaped."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -103,6 +103,7 @@ class BudgetFile:
     """A ``budget.yaml``; ``children`` is None when nobody can say which ones it lists."""
 
     file: str
+    at: Position
     description: Description
     children: tuple[Child, ...] | None
     children_at: Position
@@ -186,8 +187,8 @@ def _duration(written: Value, at: Position, problems: list[Diagnostic]) -> int |
 def read_budget(file: str, root: Value, zone: tzinfo, problems: list[Diagnostic]) -> BudgetFile:
     """The typed form of a ``budget.yaml``; what cannot be read is left out."""
     if not isinstance(root, Map):
-        return BudgetFile(file, Description(), None, Position(file))
-    children_at = Position(file, root.line, root.column)
+        return BudgetFile(file, Position(file), _NOTHING, None, Position(file))
+    at = children_at = Position(file, root.line, root.column)
     children: tuple[Child, ...] | None = ()
     if "children" in root:
         children_at = key_place(file, root, "children")
@@ -195,7 +196,7 @@ def read_budget(file: str, root: Value, zone: tzinfo, problems: list[Diagnostic]
         children = None
         if isinstance(listed, Map):
             children = tuple(_child(file, listed, name, zone, problems) for name in listed)
-    return BudgetFile(file, _description(file, root), children, children_at)
+    return BudgetFile(file, at, _description(file, root), children, children_at)
 
 
 def _description(file: str, entry: Map) -> Description:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic, Position
-from gpubudget.gitops.load import BUDGET_FILE, CLUSTER_FILE, LoadResult, is_read, load_tree
+from gpubudget.gitops.load import BUDGET_FILE, CLUSTER_FILE, MAX_TREE_BYTES, LoadResult, is_read, load_tree
 from gpubudget.gitops.yamlfile import MAX_BYTES
 
 _HINT = f"give the folder that holds {CLUSTER_FILE} and the root {BUDGET_FILE}"
@@ -37,50 +37,70 @@ def read_folder(folder: Path) -> tuple[dict[str, bytes], list[Diagnostic]]:
     if CLUSTER_FILE not in names and BUDGET_FILE not in names:
         message = f"{folder} holds no budgets: it has neither {CLUSTER_FILE} nor {BUDGET_FILE}"
         raise InvalidInputError(message, hint=_HINT)
-    files: dict[str, bytes] = {}
-    problems: list[Diagnostic] = []
-    waiting = [""]
-    while waiting:
-        _read_level(folder, waiting.pop(), files, waiting, problems)
-    return files, problems
+    reader = _Reader(str(folder))
+    while reader.waiting and reader.size <= MAX_TREE_BYTES:
+        reader.read_level(reader.waiting.pop())
+    return reader.files, reader.problems
 
 
-def _read_level(
-    top: Path, inside: str, files: dict[str, bytes], waiting: list[str], problems: list[Diagnostic]
-) -> None:
-    """Read the files of one folder, ``inside`` below ``top``, and note the folders in it."""
-    try:
-        with os.scandir(f"{top}/{inside}") as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError as error:
-        problems.append(_unreadable(inside, error))
-        return
-    for entry in entries:
-        path = f"{inside}/{entry.name}" if inside else entry.name
-        if entry.name.startswith("."):
-            continue
-        if entry.is_symlink():
-            message = f"{path} is a symbolic link, and no link is followed"
-            hint = "put the file or folder itself there"
-            problems.append(Diagnostic("file-link", Position(path), message, hint))
-        elif entry.is_dir(follow_symlinks=False):
-            waiting.append(path)
-        elif is_read(path):
-            _read_file(top, path, files, problems)
+class _Reader:
+    """What was read so far of the folder ``top``, and which folders in it, by their path, are still to be read."""
 
+    def __init__(self, top: str) -> None:
+        self.top = top
+        self.waiting = [""]
+        self.files: dict[str, bytes] = {}
+        self.problems: list[Diagnostic] = []
+        self.size = 0
 
-def _read_file(top: Path, path: str, files: dict[str, bytes], problems: list[Diagnostic]) -> None:
-    """Read a file, to just beyond the size bound; what it is, is asked once it is open, so nobody can swap it."""
-    try:
-        with os.fdopen(os.open(f"{top}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
+    def read_level(self, inside: str) -> None:
+        """Read the files of one folder and note the folders in it; what is too much in all is not read to its end."""
+        try:
+            with os.scandir(f"{self.top}/{inside}") as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            self.problems.append(_unreadable(inside, error))
+            return
+        for entry in entries:
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink():
+                message = f"{path} is a symbolic link, and no link is followed"
+                hint = "put the file or folder itself there"
+                self.problems.append(Diagnostic("file-link", Position(path), message, hint))
+            elif entry.is_dir(follow_symlinks=False):
+                self.waiting.append(path)
+            elif is_read(path) and self.size <= MAX_TREE_BYTES:
+                self.read_file(path)
+
+    def read_file(self, path: str) -> None:
+        """Read a file, to just beyond the size bound; what it is, is asked once it is open, so nobody can swap it."""
+        try:
+            handle = os.open(f"{self.top}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            self.problems.append(_unreadable(path, error))
+            return
+        try:
+            found = os.fstat(handle)
             if stat.S_ISREG(found.st_mode):
-                files[path] = file.read(min(found.st_size, MAX_BYTES) + 1)
+                self.files[path] = _bytes(handle, found.st_size)
+                self.size += len(self.files[path])
             else:
                 message = f"{path} is neither a file nor a folder"
-                problems.append(Diagnostic("file-special", Position(path), message, "remove it"))
-    except OSError as error:
-        problems.append(_unreadable(path, error))
+                self.problems.append(Diagnostic("file-special", Position(path), message, "remove it"))
+        except OSError as error:
+            self.problems.append(_unreadable(path, error))
+        finally:
+            os.close(handle)
+
+
+def _bytes(handle: int, size: int) -> bytes:
+    """The bytes of an open file that has ``size``, at most one beyond the bound; one read may give less than all."""
+    data, wanted = b"", min(size, MAX_BYTES) + 1
+    while len(data) < wanted and (more := os.read(handle, wanted - len(data))):
+        data += more
+    return data
 
 
 def _unreadable(path: str, error: OSError) -> Diagnostic:

@@ -8,12 +8,13 @@ empty or broken set of files is never an empty tree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gpubudget.core.budget import ROOT, Budget, Shares, Tree, child_path
 from gpubudget.gitops import rules, structure
-from gpubudget.gitops.diagnostics import Diagnostic, Position, in_order, quoted
+from gpubudget.gitops.advice import warnings
+from gpubudget.gitops.diagnostics import Diagnostic, Position, excerpt, in_order, quoted
 from gpubudget.gitops.document import BudgetFile, ClusterFile, read_budget, read_cluster
 from gpubudget.gitops.sums import over_the_whole
 from gpubudget.gitops.yamlfile import MAX_PROBLEMS, Value, parse
@@ -21,6 +22,8 @@ from gpubudget.gitops.yamlfile import MAX_PROBLEMS, Value, parse
 CLUSTER_FILE = "cluster.yaml"
 BUDGET_FILE = "budget.yaml"
 SUFFIXES = (".yaml", ".yml")
+MAX_TREE_BYTES = 8_000_000
+MAX_BUDGETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,38 @@ def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = ()) -> 
     ``unread`` says what is there and could not be read; it is no less of a problem than what was.
     """
     problems = list(unread)
+    if sum(map(len, files.values())) > MAX_TREE_BYTES:
+        return LoadResult(None, (_too_large(f"the files have more than {MAX_TREE_BYTES:,} bytes in all"),))
     names = _budget_files(files, problems)
     cluster = _load_cluster(files, problems)
     budgets = {path: _load_budget(name, files.get(name), cluster, problems) for path, name in names.items()}
     problems += _broken_rules(budgets, cluster)
     reached = rules.walk(budgets, problems)
+    if len(reached) > MAX_BUDGETS:
+        problems.append(_too_large(f"the tree has {len(reached):,} budgets, more than {MAX_BUDGETS:,}"))
     problems += rules.folders(budgets, reached)
     problems += rules.former_paths(reached)
     if any(problem.is_error for problem in problems):
-        return LoadResult(None, in_order(problems))
-    problems += rules.warnings(reached, cluster.pools)
+        return LoadResult(None, _shown_in_place(problems, files))
+    problems += warnings(reached, cluster)
     tree = Tree(_build(reached), cluster.pools, cluster.policy, cluster.name, cluster.timezone)
-    return LoadResult(tree, in_order(problems))
+    return LoadResult(tree, _shown_in_place(problems, files))
+
+
+def _too_large(message: str) -> Diagnostic:
+    return Diagnostic("tree-size", Position(BUDGET_FILE), message, "put budgets that are managed alike together")
+
+
+def _shown_in_place(problems: list[Diagnostic], files: Mapping[str, bytes]) -> tuple[Diagnostic, ...]:
+    """The problems in the order of their places, each with the line that it is about."""
+    lines: dict[str, list[str]] = {}
+    found = []
+    for problem in in_order(problems):
+        file = problem.position.file
+        if file not in lines:
+            lines[file] = files.get(file, b"").decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
+        found.append(replace(problem, source=excerpt(lines[file], problem.position)))
+    return tuple(found)
 
 
 def _budget_files(files: Mapping[str, bytes], problems: list[Diagnostic]) -> dict[str, str]:

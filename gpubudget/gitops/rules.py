@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fractions import Fraction
 
 from gpubudget.core.budget import ROOT, Pool, child_path, parent_path
 from gpubudget.gitops.diagnostics import Diagnostic, Position, Related, quoted
@@ -22,14 +21,10 @@ from gpubudget.gitops.document import (
     WrittenChange,
     WrittenShares,
 )
-from gpubudget.gitops.sums import exact, left_over
 from gpubudget.units import DAY, HOUR, SECOND, format_duration
 
 MAX_LEVELS = 16
 """Budgets below the root may be nested this deeply."""
-
-
-_NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def walk(files: dict[str, BudgetFile], problems: list[Diagnostic]) -> dict[str, 
     """All budgets that can be reached from the root, by path, parents before children."""
     reached: dict[str, Listed] = {}
     root = files.get(ROOT)
-    waiting = [Listed(ROOT, Position(root.file), None, (), root.description, root)] if root else []
+    waiting = [Listed(ROOT, root.at, None, (), root.description, root)] if root else []
     while waiting:
         budget = waiting.pop()
         reached[budget.path] = budget
@@ -204,42 +199,3 @@ def policy(cluster: ClusterFile) -> Iterator[Diagnostic]:
             message = f"the debug lane keeps {lane.gpus} GPUs of each pool, but {pool.name} has {total} in all"
             hint = "keep fewer for the lane than the smallest pool has"
             yield Diagnostic("lane-size", cluster.places["debug.gpus"], message, hint)
-
-
-def warnings(reached: dict[str, Listed], pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
-    """What a tree without errors may still get wrong."""
-    for path, budget in reached.items():
-        if budget.file and not budget.description.managers:
-            message = f"{path} names no manager, so nobody is asked to approve its changes"
-            yield Diagnostic("manager-missing", Position(budget.file.file), message, "add managers: [NAME]")
-    effective = {ROOT: [(1, 1) for _ in pools]}
-    for path, budget in reached.items():
-        members, shares = budget.description.members, budget.shares
-        own = [shares.of(pool.name) if shares else None for pool in pools]
-        parts = [
-            (gets * term.share.numerator, whole * term.share.denominator) if term else (gets, whole)
-            for term, (gets, whole) in zip(own, effective[parent_path(path)], strict=True)
-        ]
-        effective[path] = parts
-        for pool, (gets, whole) in zip(pools, parts, strict=True):
-            gpus = gets * pool.hosts * pool.gpus_per_host
-            if members and 0 < gpus < whole:
-                message = f"the share of {path} comes to {_hundredths(gpus, whole)} GPUs of {pool.name}, less than one"
-                yield Diagnostic("guarantee-small", budget.at, message, "it can still save up GPU-time for short runs")
-        funded = [pool.name for pool, (gets, _) in zip(pools, parts, strict=True) if gets]
-        kept = max((left_over(budget.children, pool) for pool in funded), default=_NOTHING)
-        at = Position(budget.file.file) if budget.file else budget.at
-        if kept and not members:
-            message = f"{path} keeps {exact(kept)} of its share, but has no members to spend it"
-            yield Diagnostic("members-missing", at, message, "add members: [NAME], or give it to the children")
-        elif members and not kept and not (budget.changes or any(child.changes for child in budget.children)):
-            message = f"{path} has members, but keeps nothing that they could spend"
-            yield Diagnostic(
-                "nothing-to-spend", members[0].at, message, "leave a part of its share to the budget itself"
-            )
-
-
-def _hundredths(number: int, whole: int) -> str:
-    """A part of a GPU, rounded down, with two decimals; below a hundredth as such."""
-    hundredths = number * 100 // whole
-    return f"0.{hundredths:02d}" if hundredths else "less than 0.01"

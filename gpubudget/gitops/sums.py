@@ -111,8 +111,14 @@ def _problem(path: str, at: Position, terms: list[tuple[str, Term]], where: str)
     if len(terms) > _MOST_NAMED:
         listed += f" + {len(terms) - _MOST_NAMED} more, all listed below"
     message = f"the children of {path} sum to {exact(total)}{where}, {over} more than the whole: {listed}"
-    related = tuple(Related(term.at, f"{name} gets {format_share(term.share)}") for name, term in terms)
+    related = tuple(Related(term.at, _beside_the_others(name, term.share, 1 - total)) for name, term in terms)
     return Diagnostic("share-sum", at, message, f"take {over} or more away from them", related)
+
+
+def _beside_the_others(name: str, share: Fraction, missing: Fraction) -> str:
+    """What one child gets, and what all the others would leave it; ``missing`` is what is left, below nothing."""
+    left = share + missing
+    return f"{name} gets {format_share(share)}; the others leave {exact(left) if left > 0 else 'nothing'}"
 
 
 def exact(share: Fraction) -> str:

@@ -50,8 +50,10 @@ def test_the_usual_folder_is_found(argument: list[str], tree: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         f"budgets/budget.yaml:4:1: error[share-sum]: {OVER}: a 60% + b 50%",
-        "    budgets/budget.yaml:5:14: a gets 60%",
-        "    budgets/budget.yaml:6:14: b gets 50%",
+        "    4 | children:",
+        "      | ^^^^^^^^",
+        "    budgets/budget.yaml:5:14: a gets 60%; the others leave 50%",
+        "    budgets/budget.yaml:6:14: b gets 50%; the others leave 40%",
         "    hint: take 10% or more away from them",
         "invalid: 1 error, 0 warnings",
     ]
@@ -71,7 +73,7 @@ def test_json_is_for_programs(tree: Path) -> None:
     sound = run("-o", "json")
     assert (sound.exit_code, json.loads(sound.stdout)) == (
         0,
-        {"valid": True, "budgets": 1, "pools": ["h100"], "errors": 0, "warnings": 0, "problems": []},
+        {"valid": True, "passed": True, "budgets": 1, "pools": ["h100"], "errors": 0, "warnings": 0, "problems": []},
     )
     (tree / "budget.yaml").write_text(WRONG)
     wrong = run("--output", "json")
@@ -87,6 +89,37 @@ def test_warnings_alone_end_with_0(tree: Path) -> None:
     assert result.exit_code == 0
     assert "warning[members-missing]" in result.stdout
     assert "0 errors, 1 warning\n" in result.stdout
+
+
+def test_strict_fails_for_warnings_and_says_so(tree: Path) -> None:
+    """With --strict, or its variable, a warning ends the command with 1; the tree is still called valid in JSON."""
+    (tree / "budget.yaml").write_text("kind: Budget\nmanagers: [ines]\n")
+    result = run("--strict")
+    assert result.exit_code == 1
+    assert result.stdout.endswith("refused: 0 errors, 1 warning, and --strict lets no warning pass\n")
+    answer = json.loads(run("--strict", "-o", "json").stdout)
+    assert (answer["valid"], answer["passed"], answer["budgets"]) == (True, False, 1)
+    (tree / "budget.yaml").write_text(SOUND)
+    assert run("--strict").exit_code == 0
+
+
+def test_annotations_and_sarif_name_files_from_the_top_of_the_repository(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever one stands and however the folder is named, paths are those that GitHub shows them at."""
+    (tree / "budget.yaml").write_text(WRONG)
+    monkeypatch.chdir(tree)
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tree.parent))
+    for path in (".", str(tree), "../budgets"):
+        assert run("-o", "github", path).stdout.startswith(
+            "::error file=budgets/budget.yaml,line=4,col=1,title=share-sum"
+        )
+        location = json.loads(run("-o", "sarif", path).stdout)["runs"][0]["results"][0]["locations"][0]
+        assert location["physicalLocation"]["artifactLocation"]["uri"] == "budgets/budget.yaml"
+    monkeypatch.delenv("GITHUB_WORKSPACE")
+    assert run("-o", "github", str(tree)).stdout.startswith("::error file=budget.yaml,")
+    monkeypatch.setenv("GITHUB_WORKSPACE", "/nowhere")
+    assert run("-o", "github").stdout.startswith(f"::error file={tree.resolve()}/budget.yaml,")
 
 
 @pytest.mark.parametrize("path", ["nowhere", "budgets/budget.yaml", "."])

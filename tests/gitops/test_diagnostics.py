@@ -2,7 +2,19 @@
 
 import json
 
-from gpubudget.gitops.diagnostics import RULES, Diagnostic, Position, Related, in_order, quoted, to_json, to_text
+import pytest
+
+from gpubudget.gitops.diagnostics import (
+    RULES,
+    Diagnostic,
+    Position,
+    Related,
+    excerpt,
+    in_order,
+    quoted,
+    to_json,
+    to_text,
+)
 
 SUM = Diagnostic(
     "share-sum",
@@ -63,3 +75,45 @@ def test_rule_ids_are_short_and_plain() -> None:
     """An id is made of lower-case words, and each rule says what it finds."""
     assert all(rule.replace("-", "").isalpha() and rule.islower() for rule in RULES)
     assert all(summary for _, summary in RULES.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "meant"),
+    [
+        ("  olmo: 60%", 3, "olmo"),
+        ("  olmo: 60%", 9, "60%"),
+        ("  a: {share: 60%}", 14, "60%"),
+        ("  a: {share: 60%}", 6, "{"),
+        ('title: "a: b" # c', 8, '"a: b"'),
+        ("title: 'a' # c", 8, "'a'"),
+        ("at: 12:30", 5, "12:30"),
+        ("a: b  ", 5, ""),
+        ("\ta: 数学", 5, "数学"),
+        ("x" * 500 + ": 010 " + "y" * 500, 503, "010"),
+        ("z" * 5000, 1, "z" * 80),
+    ],
+)
+def test_carets_stand_under_what_is_meant(line: str, column: int, meant: str) -> None:
+    """The line is shown, long ones around the place only, with carets under the word, text or bracket there."""
+    found = excerpt(["", line], Position("f", 2, column))
+    assert found is not None
+    assert found.text[found.start : found.start + found.length] == meant
+    assert len(found.text) <= 150
+    shown = to_text(Diagnostic("kind", Position("f", 2, column), "m", source=found)).splitlines()
+    assert shown[1] == f"    2 | {found.text}"
+    wide = sum(2 if char in "数学" else 1 for char in meant)
+    assert shown[2] == "      | " + " " * found.start + "^" * max(1, wide)
+
+
+def test_a_place_without_a_line_shows_none() -> None:
+    """Behind the last line, and where a line is empty, there is nothing to show."""
+    assert excerpt([""], Position("f")) is None
+    assert excerpt(["a"], Position("f", 2)) is None
+
+
+def test_lines_are_shown_printable() -> None:
+    """What cannot be seen in a line takes the place of one character; marks on a character take none."""
+    found = excerpt(["a: \x1b[31m\tb"], Position("f", 1, 10))
+    assert found == ("a: \ufffd[31m b", 9, 1)
+    wide = Diagnostic("kind", Position("f", 1, 5), "m", source=excerpt(["e\u0301: b"], Position("f", 1, 5)))
+    assert to_text(wide).splitlines()[2] == "      |    ^"

@@ -287,31 +287,3 @@ def test_a_timezone_that_does_not_exist_is_refused(load: Load, name: str) -> Non
     text = f'kind: Cluster\npools: {{h100: {{hosts: 9, gpus_per_host: 8}}}}\ntimezone: "{name}"\n'
     [found] = load({"cluster.yaml": text}).diagnostics
     assert (found.rule, found.position) == ("timezone-unknown", Position("cluster.yaml", 3, 11))
-
-
-def warned(problems: Problems, lines: str) -> list[tuple[str, int, str]]:
-    """Rule, line and message of each warning."""
-    found = problems(lines)
-    assert not any(problem.is_error for problem in found)
-    return [(problem.rule, problem.position.line, problem.message) for problem in found]
-
-
-def test_warnings_name_what_may_be_meant_otherwise(problems: Problems) -> None:
-    """A share that nobody may spend, members with nothing, and less than one GPU are warnings in the child's line."""
-    lines = "children:\n  a: 5%\n  b: {share: 0%, members: [x]}\n  c: {share: 1%, members: [x]}\n"
-    assert warned(problems, lines + "  d: {share: {default: 0%, h100: 1/9999}, members: [y]}\n") == [
-        ("members-missing", 5, "a keeps 100% of its share, but has no members to spend it"),
-        ("nothing-to-spend", 6, "b has members, but keeps nothing that they could spend"),
-        ("guarantee-small", 7, "the share of c comes to 0.32 GPUs of b200, less than one"),
-        ("guarantee-small", 8, "the share of d comes to 0.01 GPUs of h100, less than one"),
-    ]
-    assert warned(problems, "children:\n  d: {share: {default: 1/9999, h100: 0%}, members: [y]}\n") == [
-        ("guarantee-small", 5, "the share of d comes to less than 0.01 GPUs of b200, less than one"),
-    ]
-
-
-def test_a_share_that_a_date_brings_is_no_warning(problems: Problems) -> None:
-    """Members of a budget that gets its share later, or whose children give some back, have something to spend."""
-    dated = "changes: [{from: 2026-12-01, until: 2027-01-15, share: 50%}]"
-    assert warned(problems, f"children:\n  a: {{share: 0%, members: [x], {dated}}}\n") == []
-    assert warned(problems, f"children:\n  a: {{share: 100%, members: [x], {dated}}}\n") == []

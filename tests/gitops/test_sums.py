@@ -67,11 +67,20 @@ def test_every_term_is_named_where_it_stands(load: Load) -> None:
         "the children of language sum to 110%, 10% more than the whole: olmo 50% + post 40% + alice 20%"
     )
     assert [(place.position[1:], place.message) for place in found.related] == [
-        ((3, 9), "olmo gets 50%"),
-        ((4, 17), "post gets 40%"),
-        ((7, 12), "alice gets 20%"),
+        ((3, 9), "olmo gets 50%; the others leave 40%"),
+        ((4, 17), "post gets 40%; the others leave 30%"),
+        ((7, 12), "alice gets 20%; the others leave 10%"),
     ]
     assert found.hint == "take 10% or more away from them"
+
+
+def test_what_the_others_leave_may_be_nothing(problems: Problems) -> None:
+    """A term in the way of others that have the whole already is told that nothing is left (ytsaurus-ui#640)."""
+    [found] = problems("children:\n  a: 100%\n  b: 1/3\n")
+    assert [place.message for place in found.related] == [
+        "a gets 100%; the others leave 2/3 (66.7%)",
+        "b gets 1/3; the others leave nothing",
+    ]
 
 
 def test_very_many_terms_are_listed_below_the_message(problems: Problems) -> None:
