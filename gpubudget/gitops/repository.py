@@ -13,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubudget.errors import InvalidInputError
+from gpubudget.errors import ConflictError, InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic, Position
-from gpubudget.gitops.gitprocess import RepositoryError, environment, not_installed, printable, reason, run
+from gpubudget.gitops.gitprocess import RepositoryError, configured, environment, not_installed, printable, reason, run
 from gpubudget.gitops.load import is_read
 from gpubudget.gitops.source import Source, folder_parts, full_names
 from gpubudget.gitops.yamlfile import MAX_BYTES
@@ -58,6 +58,7 @@ class Repository:
         self._source = source
         self._env = env
         self._timeout = timeout
+        self._place = Path(repo.working_dir)
 
     def fetch(self, ref: str) -> str:
         """The commit that ``ref`` names now, with its history at hand; a remote repository is asked for it."""
@@ -89,6 +90,16 @@ class Repository:
             parents = tuple(parent.hexsha for parent in found.parents)
             return Commit(found.hexsha, printable(author, 200), found.committed_date * 1_000, parents)
 
+    def signature(self, commit: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> tuple[str, str, str]:
+        """What git says of a commit's signature: a letter (``%G?`` of git's formats), the signer's name and key."""
+        env = {**configured(self._env, settings), **variables}
+        command = ("show", "--no-patch", "--format=%G?%n%GS%n%GK", commit)
+        done = run(command, env, folder=self._place, shown=self._source.shown, timeout=self._timeout)
+        letter, who, key, *_ = (*done.stdout.split("\n"), "", "")
+        if done.returncode:
+            raise self._failure(f"check the signature of commit {commit}", done.stderr)
+        return letter, who, key
+
     def has(self, commit: str) -> bool:
         """Whether the commit is in this repository."""
         return self._run("cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
@@ -103,6 +114,22 @@ class Repository:
         if done.returncode not in {0, 1}:
             raise self._failure(f"compare {ancestor} with {descendant}", done.stderr)
         return done.returncode == 0
+
+    def merge(self, ours: str, theirs: str) -> str:
+        """The commit that merging ``theirs`` into ``ours`` would make; it is nowhere but in the scratch folder.
+
+        Raises ConflictError if they do not go together by themselves.
+        """
+        done = self._run("merge-tree", "--write-tree", "--name-only", "--no-messages", ours, theirs)
+        if done.returncode not in {0, 1} or not done.stdout:
+            raise self._failure(f"merge {theirs} into {ours}", done.stderr)
+        tree, *files = done.stdout.splitlines()
+        if done.returncode:
+            where = ", ".join(printable(file, 100) for file in dict.fromkeys(files)) or "some files"
+            message = f"commit {theirs[:12]} does not merge into {ours[:12]}: both change {where}"
+            raise ConflictError(message, hint="bring the branch up to date (git rebase or git merge), then plan again")
+        who = ("-c", "user.name=gpubudget", "-c", "user.email=gpubudget@localhost")
+        return self._git(*who, "commit-tree", "-p", ours, "-p", theirs, "-m", "merge", tree).strip()
 
     def files(self, commit: str, path: str) -> tuple[dict[str, bytes], list[Diagnostic]]:
         """The YAML files below the folder ``path`` at ``commit``, by their paths from there on, and what is no file.
@@ -183,8 +210,7 @@ class Repository:
         return done.stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        folder = Path(self._repo.working_dir)
-        return run(arguments, self._env, folder=folder, shown=self._source.shown, timeout=self._timeout)
+        return run(arguments, self._env, folder=self._place, shown=self._source.shown, timeout=self._timeout)
 
     def _failure(self, doing: str, said: str) -> RepositoryError:
         return RepositoryError(f"cannot {doing} in {self._source.shown}: {reason(said)}")
@@ -210,15 +236,20 @@ class Repository:
 
 
 @contextmanager
-def open_repository(source: Source, mirror: Path, timeout: float = 60.0) -> Iterator[Repository]:
+def open_repository(
+    source: Source, mirror: Path, timeout: float = 60.0, *, scratch: Path | None = None
+) -> Iterator[Repository]:
     """A repository for the time of a ``with``: the folder itself, or for a URL the bare ``mirror`` kept for it.
 
-    No other process may use the same mirror meanwhile. ``timeout`` bounds each git command, in seconds.
+    No other process may use the same mirror meanwhile. ``timeout`` bounds each git command, in seconds. What is written
+    while it is open goes to the folder ``scratch``, if there is one, and never to a repository that is a folder.
     """
     place = mirror if source.remote else Path(source.place)
     env = environment(place)
     if source.remote:
         _prepare(mirror, env, timeout)
+    if scratch is not None:
+        env |= _objects_in(scratch, env, place, source.shown, timeout)
     repo = _open(place, env, source.shown)
     try:
         yield Repository(repo, source, env, timeout)
@@ -234,6 +265,15 @@ def _prepare(mirror: Path, env: dict[str, str], timeout: float) -> None:
     done = run(arguments, env, shown=str(mirror), timeout=timeout)
     if done.returncode:
         raise RepositoryError(f"cannot keep a mirror in {mirror}: {reason(done.stderr)}", hint="choose a --cache-dir")
+
+
+def _objects_in(scratch: Path, env: dict[str, str], place: Path, shown: str, timeout: float) -> dict[str, str]:
+    """The variables with which git reads the objects of the repository at ``place``, and writes to ``scratch``."""
+    arguments = ("rev-parse", "--path-format=absolute", "--git-path", "objects")
+    objects = run(arguments, env, folder=place, shown=shown, timeout=timeout).stdout.rstrip("\n")
+    scratch.mkdir(parents=True, exist_ok=True)
+    quoted = objects.replace("\\", "\\\\").replace('"', '\\"')
+    return {"GIT_OBJECT_DIRECTORY": str(scratch), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if objects else {}
 
 
 def _open(place: Path, env: dict[str, str], shown: str) -> Repo:

@@ -106,7 +106,8 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All of it. Shares are those in force at ``as_of_ms``; ``window_ms`` is the lookback window after the change.
+    """All of it. Shares are those in force at ``as_of_ms``; ``window_ms`` is the lookback window after the change,
+    ``timezone`` the one in which dates are meant.
 
     ``drift`` is what the daemon has and git does not have for the commit that it claims (None: it was not asked, or
     git cannot tell). ``descends`` is whether the tree after is of a commit that has the one before in its history.
@@ -117,6 +118,7 @@ class Review:
     after: Side
     as_of_ms: int
     window_ms: int
+    timezone: str
     plan: Plan
     descends: bool = False
     drift: Plan | None = None

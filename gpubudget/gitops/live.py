@@ -1,0 +1,33 @@
+"""How the budgets of a plan stand right now, from the daemon's answer about budgets. Pure; asks nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpubudget.gitops.plan import Action, Change, Plan, PoolChange
+from gpubudget.gitops.review import Live
+
+Figures = dict[str, Any]
+
+
+def live(plan: Plan, budgets: list[Figures]) -> tuple[Live, ...]:
+    """One for each budget of the plan and pool that the daemon knows; ``budgets`` is that of GET /v1/budgets."""
+    known: dict[str, dict[str, Figures]] = {budget["path"]: budget["pools"] for budget in budgets}
+    found = []
+    for change in (*plan.changes, *plan.follows):
+        pools = known.get(_path_before(change), {}) if change.action is not Action.ADDED else {}
+        found += [_live(change.path, pool, pools[pool.pool]) for pool in change.pools if pool.pool in pools]
+    return tuple(found)
+
+
+def _path_before(change: Change) -> str:
+    return change.former or change.path
+
+
+def _live(path: str, pool: PoolChange, now: Figures) -> Live:
+    running, balance = now["running"], now["balance_gpu_ms"]
+    covered = pool.after.guarantee.__floor__() if pool.after else 0
+    more = sum(
+        sign * standing.entitlement_gpu_ms for sign, standing in ((1, pool.after), (-1, pool.before)) if standing
+    )
+    return Live(path, pool.pool, now["usage_gpu_ms"], balance, balance + more, running, max(running - covered, 0))
