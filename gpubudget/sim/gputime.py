@@ -1,0 +1,161 @@
+"""The GPU-time of a run: what there was, what budgets were entitled to, wanted and got, over any stretch of samples.
+
+A stretch is two indices into ``Result.samples``. *Demanded* is what the cluster would have given to a budget's funded
+workloads in the stretch had it been endless: what they got, and for each that still waits at its end the time it
+waited, at most what it still needs. *Entitled* is effective share x schedulable GPU-time, where schedulable is the
+capacity less what was unavailable. An account is what one budget itself is charged, without its descendants: a leaf,
+or the reserve that a budget keeps. GPU-time is GPU-milliseconds. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+
+from gpubudget.core.budget import ROOT, Budget, parent_path, reserve
+from gpubudget.sim.result import End, PoolSample, Result, Row
+
+Account = tuple[int, str]
+"""The index of a pool, and the path of a budget."""
+
+
+def lineage(path: str) -> Iterator[str]:
+    """The path itself and those of all budgets above it, up to the root."""
+    yield path
+    while path != ROOT:
+        path = parent_path(path)
+        yield path
+
+
+class Shares:
+    """Effective shares in one pool at one time: of each budget with all below it, and of what it keeps for itself.
+
+    They are whole numbers of one common fraction: a share of ``whole[path] / scale``.
+    """
+
+    def __init__(self, root: Budget, pool: str, now: int) -> None:
+        whole: dict[str, Fraction] = {}
+        own: dict[str, Fraction] = {}
+
+        def descend(budget: Budget, effective: Fraction) -> None:
+            whole[budget.path], own[budget.path] = effective, effective * reserve(budget, pool, now)
+            for child in budget.children:
+                descend(child, effective * child.shares_at(now).of(pool))
+
+        descend(root, Fraction(1))
+        self.scale = lcm(*(share.denominator for shares in (whole, own) for share in shares.values()))
+        self.whole = {path: int(share * self.scale) for path, share in whole.items()}
+        self.own = {path: int(share * self.scale) for path, share in own.items()}
+
+
+class GpuTime:
+    """A run's samples, ready to be asked about any stretch of them."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self.times = [sample.at for sample in result.samples]
+        self.budgets = {budget.path: budget for budget in result.tree.budgets()}
+        self.accounts = {path: place for place, path in enumerate(result.paths) if path}
+        self._eras: list[list[tuple[int, Shares]]] = [self._shares_of(pool) for pool in result.pools]
+
+    def _shares_of(self, pool: str) -> list[tuple[int, Shares]]:
+        """The first sample of each stretch with the same shares, and those shares."""
+        root, dates = self.result.tree.root, self.result.tree.dates()
+        firsts = {0, *(bisect_left(self.times, date) for date in dates)}
+        return [(first, Shares(root, pool, self.times[first])) for first in sorted(firsts) if first < len(self.times)]
+
+    @cached_property
+    def loaded(self) -> int:
+        """The last sample at which new work still came: figures of GPU-time end there, without the empty tail."""
+        last = bisect_right(self.times, self.result.loaded_until) - 1
+        return last if last > 0 else len(self.times) - 1
+
+    @cached_property
+    def pools(self) -> range:
+        """The indices of the pools."""
+        return range(len(self.result.pools))
+
+    def at(self, sample: int, pool: int) -> PoolSample:
+        """What is known of one pool at one sample."""
+        return self.result.samples[sample].pools[pool]
+
+    def since(self, sample: int, before: int) -> int:
+        """The last sample that is at least ``before`` milliseconds earlier; the first if there is none."""
+        return max(0, bisect_right(self.times, self.times[sample] - before, 0, sample + 1) - 1)
+
+    def schedulable(self, pool: int, begin: int, end: int) -> int:
+        """Capacity less what was unavailable."""
+        first, last = self.at(begin, pool), self.at(end, pool)
+        return last.capacity_gpu_ms - first.capacity_gpu_ms - last.unavailable_gpu_ms + first.unavailable_gpu_ms
+
+    def entitled(self, account: Account, begin: int, end: int, *, own: bool) -> int:
+        """Effective share x schedulable GPU-time: of what a budget keeps itself, or with all below it."""
+        pool, path = account
+        eras, total = self._eras[pool], 0
+        for place, (first, shares) in enumerate(eras):
+            last = eras[place + 1][0] if place + 1 < len(eras) else len(self.times) - 1
+            share = (shares.own if own else shares.whole).get(path)
+            if share and max(first, begin) < min(last, end):
+                total += share * self.schedulable(pool, max(first, begin), min(last, end)) // shares.scale
+        return total
+
+    def weights(self, pool: int, sample: int) -> Shares:
+        """The shares in force at a sample."""
+        return next(shares for first, shares in reversed(self._eras[pool]) if first <= sample)
+
+    def delivered(self, account: Account, begin: int, end: int) -> int:
+        """What funded workloads of that account got."""
+        place = self.accounts.get(account[1])
+        if place is None:
+            return 0
+        return self.at(end, account[0]).delivered[place] - self.at(begin, account[0]).delivered[place]
+
+    def unallocated(self, paths: Iterable[str]) -> int:
+        """What unfunded workloads of these accounts got in all pools until the last submission."""
+        places = [self.accounts[path] for path in paths]
+        last = self.result.samples[self.loaded].pools
+        return sum(pool.delivered_unallocated[place] for pool in last for place in places)
+
+    def below(self, path: str) -> list[str]:
+        """The paths of all accounts of a budget and its descendants."""
+        prefix = "" if path == ROOT else path + "/"
+        return [other for other in self.accounts if other == path or other.startswith(prefix)]
+
+    def unmet(self, stretches: Sequence[tuple[int, int]]) -> list[dict[Account, int]]:
+        """For each stretch, in order of their ends: by account, what still waited at its end would have used more."""
+        rows = [row for row in self.result.rows if row.allocated and row.budget and row.end is not End.REFUSED]
+        names = {name: place for place, name in enumerate(self.result.pools)}
+        alive: list[Row] = []
+        answers, coming = [], 0
+        for begin, end in stretches:
+            start, now = self.times[begin], self.times[end]
+            while coming < len(rows) and rows[coming].submitted < now:
+                alive.append(rows[coming])
+                coming += 1
+            alive = [row for row in alive if row.ended is None or row.ended > now]
+            sums: defaultdict[Account, int] = defaultdict(int)
+            for row in alive:
+                if (extra := _could_have_run(row, start, now)) > 0:
+                    sums[names[row.pool], row.budget or ROOT] += extra * row.gpus
+            answers.append(dict(sums))
+        return answers
+
+    def account_of(self, path: str) -> str:
+        """The path itself, or the nearest budget above it that is in the tree: there its usage counts."""
+        return next(above for above in lineage(path) if above in self.budgets)
+
+
+def _could_have_run(row: Row, start: int, now: int) -> int:
+    """Milliseconds that it waited between the two times, at most what it still needs at ``now``."""
+    waited, done = now - max(start, row.submitted), 0
+    for span in row.spans:
+        if span.started >= now:
+            break
+        ended = min(span.ended, now)
+        waited -= max(0, ended - max(start, span.started))
+        done += ended - span.started - (span.lost if span.ended <= now else 0)
+    return min(waited, row.run_time - done)
