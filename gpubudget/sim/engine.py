@@ -34,8 +34,8 @@ from gpubudget.core.host import HostState
 from gpubudget.sim.meters import Meters
 from gpubudget.sim.played import Costs, Played, Standing
 from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result
-from gpubudget.sim.stage import Checkpoint, Due, Stage
-from gpubudget.sim.submission import Ending, Failure, Fault, Scenario
+from gpubudget.sim.stage import Checkpoint, Stage
+from gpubudget.sim.submission import Ending, Failure, Fault, Scenario, Submission
 from gpubudget.units import HOUR
 
 _NEVER = 1 << 62
@@ -157,34 +157,28 @@ class _Run:
     def loop(self, now: int) -> int:
         """Jump from moment to moment; the last one."""
         submissions, agenda, live = self.scenario.workloads.submissions, self.stage.agenda, self.stage.live
-        meters, next_wakeup = self.meters, self.scheduler.next_wakeup
         number, count = 0, len(submissions)
         coming = submissions[0].at if count else _NEVER
-        end = _NEVER if self.settings.until is None else self.settings.until
+        end = _NEVER - 1 if self.settings.until is None else self.settings.until
         while number < count or live:
-            known = agenda[0][0] if agenda else _NEVER
-            at = min(known, coming)
-            wake = next_wakeup()
-            if wake is not None and wake < at:
-                at = max(wake, now)
+            at = self.moment(coming, now)
             if at > end:
-                return max(end, now)
-            if at == _NEVER:
-                return now
-            if at > meters.next:
-                meters.until(at)
+                return now if at == _NEVER else max(end, now)
+            if at > self.meters.next:
+                self.meters.until(at)
                 if self.progress is not None:
                     self.progress(at, number)
             now = at
-            if known == at:
+            if agenda and agenda[0][0] == now:
                 what = heappop(agenda)[2]
-                if number == count and isinstance(what, Failure) and self.stuck():
+                if isinstance(what, Played):
+                    self.exit(what, now)
+                elif isinstance(what, Failure) and number == count and self.stuck():
                     return now
-                self.take(what, now)
-            elif coming == at:
-                submission = submissions[number]
-                self.stage.enter(number, submission, now)
-                self.feed(Submitted(submission.spec), now)
+                else:
+                    self.take(what, now)
+            elif coming == now:
+                self.submit(number, submissions[number], now)
                 number += 1
                 coming = submissions[number].at if number < count else _NEVER
             else:
@@ -192,6 +186,20 @@ class _Run:
                 if not self.feed(Woke(), now) and number == count and self.stuck():
                     return now
         return now
+
+    def moment(self, coming: int, now: int) -> int:
+        """When something happens next: ``coming`` is the next submission."""
+        agenda, wake = self.stage.agenda, self.scheduler.next_wakeup()
+        if agenda and agenda[0][0] < coming:
+            coming = agenda[0][0]
+        return coming if wake is None or wake >= coming else max(wake, now)
+
+    def submit(self, number: int, submission: Submission, now: int) -> None:
+        """A workload comes; it starts at once, or it waits."""
+        run = self.stage.enter(number, submission, now)
+        self.feed(Submitted(submission.spec), now)
+        if run.standing is Standing.WAITING:
+            self.stage.queue(run, now)
 
     def stuck(self) -> bool:
         """Whether nothing can ever happen again but failures: what waits can never start."""
@@ -206,11 +214,9 @@ class _Run:
         self.stage.carry_out(decisions, now)
         return decisions
 
-    def take(self, what: Due, now: int) -> None:
+    def take(self, what: Event | Failure | Checkpoint, now: int) -> None:
         """Let happen what is due, unless things have moved on."""
         match what:
-            case Played():
-                self.exit(what, now)
             case Checkpoint(run, attempt):
                 if run.attempt == attempt and run.standing is Standing.RUNNING and not run.stopping:
                     self.feed(CheckpointReported(run.submission.spec.id, attempt), now)
@@ -277,7 +283,7 @@ class _Run:
             paths=tuple(meters.places),
             sample_every=meters.every,
             samples=meters.padded(),
-            rows=tuple([row for _, row in sorted(stage.rows, key=lambda pair: pair[0])]),
+            rows=tuple([stage.rows[number] for number in sorted(stage.rows)]),
             preemptions=tuple(stage.preemptions),
             refusals=tuple([Refusal(reason, count) for reason, count in stage.refusals.most_common()]),
             host_failures=self.host_failures,

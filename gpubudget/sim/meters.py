@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from gpubudget.sim.result import PoolSample, Sample
 
+_CAPACITY, _UNAVAILABLE = range(2)
+
 
 class Lines:
     """A sum over time for each budget."""
@@ -31,77 +33,67 @@ class Lines:
 
 
 class PoolMeter:
-    """One pool. ``idle`` and ``unavailable`` are free GPUs on hosts that are ready and on those that are not."""
+    """One pool. ``hosts`` has the GPUs of all hosts, and those that are free on hosts that are not ready.
 
-    __slots__ = (
-        "allocated",
-        "capacity",
-        "delivered",
-        "fillers",
-        "idle",
-        "pending",
-        "since",
-        "sums",
-        "unallocated",
-        "unavailable",
-        "unmet",
-        "waited",
-    )
+    ``idle`` are the free GPUs of ready hosts, ``pending`` those that are waited for; what both have in common is unmet.
+    """
+
+    __slots__ = ("delivered", "fillers", "hosts", "idle", "pending", "since", "unmet", "waited")
 
     def __init__(self, paths: int, now: int) -> None:
-        self.capacity = self.unavailable = self.idle = self.allocated = self.unallocated = self.pending = 0
-        self.sums = [0, 0, 0, 0]  # capacity, unavailable, allocated, unallocated
-        self.unmet = 0
-        self.since = now
+        self.hosts = Lines(2)
         self.delivered, self.fillers, self.waited = Lines(paths), Lines(paths), Lines(paths)
-
-    def advance(self, now: int) -> None:
-        """Let time pass over things as they are."""
-        passed = now - self.since
-        if not passed:
-            return
+        self.idle = self.pending = self.unmet = 0
         self.since = now
-        sums = self.sums
-        sums[0] += self.capacity * passed
-        sums[1] += self.unavailable * passed
-        sums[2] += self.allocated * passed
-        sums[3] += self.unallocated * passed
-        self.unmet += min(self.idle, self.pending) * passed
 
-    def wait(self, place: int, gpus: int, now: int, *, allocated: bool) -> None:
+    def settle(self, now: int) -> None:
+        """Count what was unmet until ``now``; called before ``idle`` or ``pending`` change."""
+        if self.pending:
+            self.unmet += min(self.idle, self.pending) * (now - self.since)
+        self.since = now
+
+    def wait(self, place: int, gpus: int, now: int, allocated: bool) -> None:  # noqa: FBT001 - called most of all
         """A workload begins to wait, or ends it where ``gpus`` is negative."""
-        self.advance(now)
+        self.settle(now)
         self.pending += gpus
         if allocated:
             self.waited.change(place, gpus, now)
 
-    def hold(self, place: int, gpus: int, now: int, *, allocated: bool) -> None:
-        """A workload holds GPUs, or lets go of them where ``gpus`` is negative; those of ready hosts are idle else."""
-        self.advance(now)
-        if allocated:
-            self.allocated += gpus
-            self.delivered.change(place, gpus, now)
-        else:
-            self.unallocated += gpus
-            self.fillers.change(place, gpus, now)
+    def hold(self, place: int, gpus: int, now: int, allocated: bool) -> None:  # noqa: FBT001 - the same
+        """A workload takes GPUs of ready hosts, or lets go of them where ``gpus`` is negative."""
+        self.settle(now)
+        self.idle -= gpus
+        (self.delivered if allocated else self.fillers).change(place, gpus, now)
+
+    def lose(self, gpus: int, now: int) -> None:
+        """Free GPUs are no longer on a ready host, or are again where ``gpus`` is negative."""
+        self.settle(now)
+        self.idle -= gpus
+        self.hosts.change(_UNAVAILABLE, gpus, now)
+
+    def add(self, gpus: int, now: int) -> None:
+        """A host more, which is not ready yet."""
+        self.hosts.change(_CAPACITY, gpus, now)
+        self.hosts.change(_UNAVAILABLE, gpus, now)
 
     def sample(self, now: int) -> PoolSample:
         """How things stand."""
-        self.advance(now)
-        capacity, unavailable, allocated, unallocated = self.sums
+        self.settle(now)
+        capacity, unavailable = self.hosts.at(now)
+        delivered, fillers = self.delivered.at(now), self.fillers.at(now)
         return PoolSample(
-            self.capacity,
-            self.unavailable,
-            self.allocated,
-            self.unallocated,
+            self.hosts.rate[_CAPACITY],
+            self.hosts.rate[_UNAVAILABLE],
+            sum(self.delivered.rate),
+            sum(self.fillers.rate),
             self.pending,
             capacity,
             unavailable,
-            allocated,
-            unallocated,
+            sum(delivered),
+            sum(fillers),
             self.unmet,
-            self.delivered.at(now),
-            self.fillers.at(now),
+            delivered,
+            fillers,
             self.waited.at(now),
         )
 

@@ -16,7 +16,8 @@ from gpubudget.sim.result import End, Row, Span
 from gpubudget.sim.submission import Ending, Submission
 from gpubudget.units import MINUTE, SECOND, format_duration
 
-_BY_ITSELF = frozenset({StopReason.FINISHED, StopReason.FAILED})
+_WILLING = frozenset({StopReason.FINISHED, StopReason.FAILED, StopReason.CANCELLED})
+_OPEN = frozenset({End.WAITING, End.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,14 @@ class Costs:
     def sentences(self) -> tuple[str, ...]:
         """What is assumed, for the report."""
         saving = (
-            "a resumable workload saves its work when it is told to stop"
+            "A resumable workload saves its work when it is told to stop"
             if self.checkpoint_every is None
-            else f"a resumable workload saves its work every {format_duration(self.checkpoint_every)}, not when stopped"
+            else f"A resumable workload saves its work every {format_duration(self.checkpoint_every)}, not when stopped"
         )
         return (
-            f"to stop takes {format_duration(self.stop_time)}; to start again {format_duration(self.start_up)} more",
-            f"{saving}; what its host's loss takes away since the last time is done again",
-            "a workload that is not resumable starts from the beginning after a drain or the loss of its host",
+            f"A stop takes {format_duration(self.stop_time)}, another start {format_duration(self.start_up)} more.",
+            f"{saving}; what was done since is done again after the loss of its host.",
+            "A workload that is not resumable starts from the beginning after a drain or the loss of its host.",
         )
 
 
@@ -55,68 +56,37 @@ class Standing(Enum):
 
 
 class Played:
-    """A workload that has come and not ended. ``since`` is when it began to wait or, running, when it started."""
+    """A workload that has come and not ended. ``since`` is when it began to wait or, running, when it started.
 
-    __slots__ = (
-        "allocated",
-        "attempt",
-        "attempts",
-        "drains",
-        "exit_at",
-        "first_start",
-        "gpus",
-        "held_gpu_ms",
-        "home",
-        "host_losses",
-        "lane",
-        "left",
-        "lost_gpu_ms",
-        "meter",
-        "number",
-        "place",
-        "placement",
-        "pool",
-        "preemptions",
-        "protected_until",
-        "reason",
-        "since",
-        "spans",
-        "standing",
-        "stopping",
-        "submission",
-        "told",
-        "wait_ms",
-    )
+    ``told`` is when it was told to stop, unless it ends by itself before that is done.
+    """
+
+    queued = False  # whether the meters know that it waits
+    pool = ""  # where it ran last
+    attempt = protected_until = exit_at = 0
+    placement: Placement = ()
+    preemptions = drains = host_losses = 0
+    stopping = lane = False
+    told: int | None = None
+    spans: tuple[Span, ...] = ()
+    reason = ""
 
     def __init__(self, submission: Submission, number: int, home: PoolMeter, place: int) -> None:
+        spec = submission.spec
         self.submission = submission
         self.number = number  # among all submissions
         self.home = self.meter = home  # where it waits; where it runs
         self.place = place  # of its budget in the meters
-        self.gpus = submission.spec.gpus
-        self.allocated = submission.spec.min_runtime > 0
+        self.gpus = spec.gpus
+        self.allocated = spec.min_runtime > 0
         self.left = submission.run_time
         self.standing = Standing.WAITING
         self.since = submission.at
-        self.pool = submission.spec.pools[0]
-        self.attempt = self.attempts = self.preemptions = self.drains = self.host_losses = 0
-        self.wait_ms = self.held_gpu_ms = self.lost_gpu_ms = 0
-        self.first_start: int | None = None
-        self.placement: Placement = ()
-        self.spans: list[Span] = []
-        self.protected_until = self.exit_at = 0
-        self.stopping = self.lane = False
-        self.told: int | None = None  # when it was told to stop, unless it ends by itself before that is done
-        self.reason = ""
 
     def start(self, now: int, start_up: int) -> int:
         """It starts; when it will end by itself."""
-        self.wait_ms += now - self.since
-        if self.first_start is None:
-            self.first_start = now
         self.standing, self.since = Standing.RUNNING, now
-        self.attempts += 1
-        self.exit_at = now + self.left + (start_up if self.attempts > 1 else 0)
+        self.exit_at = now + self.left + (start_up if self.spans else 0)
         return self.exit_at
 
     def stop(self, now: int, stop_time: int) -> bool:
@@ -127,60 +97,55 @@ class Played:
         self.told, self.exit_at = now, now + stop_time
         return True
 
-    def withdraw(self, now: int) -> None:
-        """It will not start any more."""
-        self.wait_ms += now - self.since
-        self.standing, self.since = Standing.OVER, now
-
     def end_attempt(self, reason: StopReason, now: int, costs: Costs) -> int:
         """Its attempt is over, and so is the workload unless it waits again. The GPU-time that was lost with it.
 
         What a workload did before it ended by itself or by its owner's will counts as done.
         """
-        held = self.gpus * (now - self.since)
-        until = now if self.told is None else self.told
-        setup = costs.start_up if self.attempts > 1 else 0
-        done = min(self.left, max(0, until - self.since - setup))
-        if reason in _BY_ITSELF or reason is StopReason.CANCELLED:
-            kept = done
-        elif not self.submission.spec.resumable:
-            kept = 0
-        elif costs.checkpoint_every is not None:
-            kept = done - done % costs.checkpoint_every
-        else:
-            kept = 0 if reason is StopReason.HOST_LOST else done
+        began = self.since + costs.start_up if self.spans else self.since
+        done = min(self.left, max(0, (now if self.told is None else self.told) - began))
+        kept = done if reason in _WILLING else self._saved(reason, done, costs)
         self.left = max(1, self.left - kept)
-        lost = held - self.gpus * kept
-        self.spans.append(Span(self.since, now, now - self.since - kept))
-        self.held_gpu_ms += held
-        self.lost_gpu_ms += lost
+        lost = now - self.since - kept
+        self.spans += (Span(self.since, now, lost),)
+        self.standing, self.since, self.stopping, self.told = Standing.OVER, now, False, None
+        return lost * self.gpus
+
+    def _saved(self, reason: StopReason, done: int, costs: Costs) -> int:
+        """How much of what was done is there for the next attempt."""
         self.preemptions += reason is StopReason.PREEMPTED
         self.drains += reason is StopReason.DRAINED
         self.host_losses += reason is StopReason.HOST_LOST
-        self.standing, self.since, self.stopping, self.told = Standing.OVER, now, False, None
-        return lost
+        if not self.submission.spec.resumable:
+            return 0
+        if costs.checkpoint_every is not None:
+            return done - done % costs.checkpoint_every
+        return 0 if reason is StopReason.HOST_LOST else done
 
     def row(self, end: End, now: int) -> Row:
         """What is left of it once it has ended, or when the simulation has."""
-        open_ended = end in {End.WAITING, End.RUNNING}
-        running = self.gpus * (now - self.since) if self.standing is Standing.RUNNING else 0
         if self.standing is Standing.RUNNING:
-            self.spans.append(Span(self.since, now, 0))
+            self.spans += (Span(self.since, now, 0),)
+        spans, submission = self.spans, self.submission
+        held = lost = 0
+        for started, ended, wasted in spans:
+            held += ended - started
+            lost += wasted
         return Row(
-            self.submission,
-            self.submission.spec.budget,
-            self.pool,
+            submission,
+            submission.spec.budget,
+            self.pool or submission.spec.pools[0],
             end,
-            self.first_start,
-            None if open_ended else now,
-            self.attempts,
+            spans[0].started if spans else None,
+            None if end in _OPEN else now,
+            len(spans),
             self.preemptions,
             self.drains,
             self.host_losses,
-            self.wait_ms + (now - self.since if self.standing is Standing.WAITING else 0),
-            self.held_gpu_ms + running,
-            self.lost_gpu_ms,
+            now - submission.at - held,
+            held * self.gpus,
+            lost * self.gpus,
             self.lane,
             self.reason,
-            tuple(self.spans),
+            spans,
         )

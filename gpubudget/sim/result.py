@@ -37,8 +37,7 @@ class Span(NamedTuple):
     lost: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One workload. Counts and sums are over all its attempts.
 
     ``wait_ms`` is all the time that it waited, for its first start and after each requeue; a run that has not ended

@@ -20,6 +20,7 @@ from gpubudget.sim.result import NO_BUDGET, End, Preemption, Row
 from gpubudget.sim.submission import Failure, SimHost, Submission
 
 _ENDS = {
+    **dict.fromkeys(StopReason, End.FINISHED),  # also at its longest run time, whatever stopped it there
     StopReason.FAILED: End.FAILED,
     StopReason.CANCELLED: End.CANCELLED,
     StopReason.PREEMPTED: End.PREEMPTED,
@@ -28,12 +29,11 @@ _ENDS = {
 
 @dataclass(slots=True)
 class HostOnStage:
-    """A host: GPUs that attempts hold, its state once it is known, and how long a repair takes that is to come."""
+    """A host: its state, once it is known, and how long the repair takes that is to come."""
 
     meter: PoolMeter
     pool: str
     gpus: int
-    held: int = 0
     state: HostState | None = None
     repair: int | None = None
 
@@ -58,88 +58,113 @@ class Stage:
         self.hosts = {host.name: HostOnStage(meters.pools[host.pool], host.pool, host.gpus) for host in hosts}
         self.live: dict[str, Played] = {}
         self.agenda: list[tuple[int, int, Due]] = []
-        self.rows: list[tuple[int, Row]] = []
+        self.rows: dict[int, Row] = {}
         self.preemptions: list[Preemption] = []
         self.refusals: Counter[str] = Counter()
         self.away = 0
         self._number = 0
-        self._over: list[tuple[Played, End]] = []
+        self._over: list[tuple[Played, StopReason]] = []
 
     def push(self, at: int, what: Due) -> None:
         """Put something on the agenda."""
         self._number += 1
         heappush(self.agenda, (at, self._number, what))
 
-    def enter(self, number: int, submission: Submission, now: int) -> None:
-        """A workload comes and waits."""
+    def enter(self, number: int, submission: Submission, now: int) -> Played:
+        """A workload comes; unless it starts at once it is to be queued."""
         spec, meters = submission.spec, self.meters
         home = meters.pools.get(spec.pools[0]) or next(iter(meters.pools.values()))
         place = meters.places.get(spec.budget or NO_BUDGET, 0)
         run = self.live[spec.id] = Played(submission, number, home, place)
-        home.wait(place, run.gpus, now, allocated=run.allocated)
         if submission.gives_up is not None:
             self.push(max(submission.gives_up, now), Cancelled(spec.id, spec.owner))
+        return run
+
+    def queue(self, run: Played, now: int) -> None:
+        """A workload waits."""
+        run.queued = True
+        run.home.wait(run.place, run.gpus, now, run.allocated)
+
+    def _dequeue(self, run: Played, now: int) -> None:
+        if run.queued:
+            run.queued = False
+            run.home.wait(run.place, -run.gpus, now, run.allocated)
 
     def carry_out(self, decisions: list[Decision], now: int) -> None:
         """Let happen what was decided."""
         for decision in decisions:
-            match decision:
-                case Start():
-                    self._start(decision, now)
-                case Stopped():
-                    self._stopped(decision, now)
-                case Stop(workload, _, reason):
-                    run = self.live[workload]
-                    if run.stop(now, 0 if reason is StopReason.CANCELLED else self.costs.stop_time):
-                        self.push(run.exit_at, run)
-                case _:
-                    self._tell(decision, now)
+            if isinstance(decision, Start):
+                self._start(decision, now)
+            elif isinstance(decision, Stopped):
+                self._stopped(decision, now)
+            elif isinstance(decision, Stop):
+                self._stop(decision, now)
+            else:
+                self._tell(decision, now)
         if self._over:
-            for run, end in self._over:
-                if run.standing is Standing.OVER:
-                    self.finish(run, end, now)
+            for run, reason in self._over:
+                if run.standing is Standing.OVER:  # it does not wait again
+                    self.finish(run, _ENDS[reason], now)
             self._over.clear()
+
+    def _start(self, start: Start, now: int) -> None:
+        run = self.live[start.workload]
+        self._dequeue(run, now)
+        meter = run.meter = self.meters.pools[start.pool]
+        meter.hold(run.place, run.gpus, now, run.allocated)
+        run.pool, run.attempt, run.protected_until = start.pool, start.attempt, start.protected_until
+        run.placement = start.placement
+        if start.lane:
+            run.lane = True
+        costs = self.costs
+        self.push(run.start(now, costs.start_up), run)
+        if costs.checkpoint_every is not None and run.submission.spec.resumable:
+            first = now + costs.checkpoint_every + (costs.start_up if run.spans else 0)
+            self.push(first, Checkpoint(run, start.attempt))
+
+    def _stop(self, stop: Stop, now: int) -> None:
+        run = self.live[stop.workload]
+        if run.stop(now, 0 if stop.reason is StopReason.CANCELLED else self.costs.stop_time):
+            self.push(run.exit_at, run)
+
+    def _stopped(self, stopped: Stopped, now: int) -> None:
+        """An attempt has ended; attempt 0 is a workload that is cancelled while it waits."""
+        run = self.live[stopped.workload]
+        self._over.append((run, stopped.reason))
+        if stopped.attempt == 0:
+            self._dequeue(run, now)
+            run.standing = Standing.OVER
+            return
+        run.meter.hold(run.place, -run.gpus, now, run.allocated)
+        if self.away:
+            self._strand(run, now)
+        told, started = run.told, run.since
+        lost = run.end_attempt(stopped.reason, now, self.costs)
+        if stopped.reason is StopReason.PREEMPTED:
+            self._preempted(run, stopped, now if told is None else told, started, lost)
+
+    def _strand(self, run: Played, now: int) -> None:
+        """What an attempt leaves on hosts that are not ready is nobody's."""
+        for name, gpus in run.placement:
+            if self.hosts[name].state is not HostState.READY:
+                run.meter.lose(len(gpus), now)
 
     def _tell(self, decision: Decision, now: int) -> None:
         match decision:
             case Requeue(workload, _, held):
                 run = self.live[workload]
                 run.standing, run.reason = Standing.WAITING, held
-                run.home.wait(run.place, run.gpus, now, allocated=run.allocated)
+                self.queue(run, now)
             case Hold(workload, reason):
                 self.live[workload].reason = reason
             case Refuse(workload, reason):
-                self._refuse(self.live[workload], reason, now)
+                run = self.live[workload]
+                self._dequeue(run, now)
+                self.refusals[reason] += 1
+                run.standing, run.reason = Standing.OVER, reason
+                self.finish(run, End.REFUSED, now)
             case HostChanged():
                 self._host_changed(decision, now)
-
-    def _start(self, start: Start, now: int) -> None:
-        """An attempt starts."""
-        run = self.live[start.workload]
-        run.home.wait(run.place, -run.gpus, now, allocated=run.allocated)
-        run.meter = self.meters.pools[start.pool]
-        run.pool, run.attempt, run.protected_until = start.pool, start.attempt, start.protected_until
-        run.placement = start.placement
-        run.lane |= start.lane
-        self.push(run.start(now, self.costs.start_up), run)
-        if self.costs.checkpoint_every is not None and run.submission.spec.resumable:
-            first = now + self.costs.checkpoint_every + (self.costs.start_up if run.attempts > 1 else 0)
-            self.push(first, Checkpoint(run, start.attempt))
-        self._occupy(run, 1, now)
-
-    def _stopped(self, stopped: Stopped, now: int) -> None:
-        """An attempt has ended; attempt 0 is a workload that is cancelled while it waits."""
-        run = self.live[stopped.workload]
-        self._over.append((run, _ENDS.get(stopped.reason, End.FINISHED)))
-        if stopped.attempt == 0:
-            run.home.wait(run.place, -run.gpus, now, allocated=run.allocated)
-            run.withdraw(now)
-            return
-        self._occupy(run, -1, now)
-        told, started = run.told, run.since
-        lost = run.end_attempt(stopped.reason, now, self.costs)
-        if stopped.reason is StopReason.PREEMPTED:
-            self._preempted(run, stopped, now if told is None else told, started, lost)
 
     def _preempted(self, run: Played, stopped: Stopped, told: int, started: int, lost: int) -> None:
         """Write down who made way for whom."""
@@ -161,50 +186,28 @@ class Stage:
             )
         )
 
-    def _refuse(self, run: Played, reason: str, now: int) -> None:
-        """A workload is not accepted."""
-        self.refusals[reason] += 1
-        run.home.wait(run.place, -run.gpus, now, allocated=run.allocated)
-        run.withdraw(now)
-        run.reason = reason
-        self.finish(run, End.REFUSED, now)
-
-    def _occupy(self, run: Played, sign: int, now: int) -> None:
-        """Give an attempt its GPUs (1), or take them back (-1)."""
-        meter = run.meter
-        meter.hold(run.place, sign * run.gpus, now, allocated=run.allocated)
-        for name, gpus in run.placement:
-            host, count = self.hosts[name], sign * len(gpus)
-            host.held += count
-            if host.state is HostState.READY:
-                meter.idle -= count
-            else:
-                meter.unavailable -= count
-
     def _host_changed(self, change: HostChanged, now: int) -> None:
         """A host is in another state; one that is drained is repaired at once."""
         host, ready = self.hosts[change.host], change.state is HostState.READY
-        meter, free = host.meter, host.gpus - host.held
-        meter.advance(now)
         if host.state is None:
-            meter.capacity += host.gpus
-        elif host.state is HostState.READY:
-            meter.idle -= free
-        else:
-            meter.unavailable -= free
-            self.away -= 1
-        if ready:
-            meter.idle += free
-        else:
-            meter.unavailable += free
+            host.meter.add(host.gpus, now)
             self.away += 1
+        if ready is not (host.state is HostState.READY):
+            free = host.gpus - self._held(change.host)
+            host.meter.lose(-free if ready else free, now)
+            self.away += -1 if ready else 1
         host.state = change.state
         if change.state is HostState.DRAINED and host.repair is not None:
             self.push(now, RepairStarted(change.host))
             self.push(now + host.repair, RepairEnded(change.host, healthy=True))
             host.repair = None
 
+    def _held(self, host: str) -> int:
+        """GPUs of a host that attempts hold."""
+        running = (run for run in self.live.values() if run.standing is Standing.RUNNING)
+        return sum(len(gpus) for run in running for name, gpus in run.placement if name == host)
+
     def finish(self, run: Played, end: End, now: int) -> None:
         """A workload is over: only its row is kept."""
-        self.rows.append((run.number, run.row(end, now)))
+        self.rows[run.number] = run.row(end, now)
         del self.live[run.submission.spec.id]
