@@ -26,6 +26,8 @@ class BudgetsServer:
         self.before: list[Fault] = []  # one for each coming request, before it is handled
         self.after: list[Fault] = []  # the same, when it is handled and not yet answered
         self.answers: list[tuple[int, dict[str, Any]]] = []  # instead of handling
+        self.workloads: list[dict[str, Any]] = []
+        self.suspended: dict[str, Any] | None = None
         self.url = ""
 
     @property
@@ -35,17 +37,29 @@ class BudgetsServer:
     def handle(self, method: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.answers:
             return self.answers.pop(0)
+        if method == "WORKLOADS":
+            return 200, {"workloads": self.workloads}
         if method == "GET":
-            return (200, self.applied) if self.applied else problem(404, "no budgets have been applied yet")
+            if not self.applied:
+                return problem(404, "no budgets have been applied yet")
+            return 200, {**self.applied, "suspended": self.suspended}
+        return self._apply(body)
+
+    def _apply(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         tree = plain.decode(Tree, body["tree"])
-        assert set(body) == {"tree", "commit", "author", "committed_ms", "digest", "descends_from", "force"}
+        named = {"tree", "commit", "author", "committed_ms", "digest", "descends_from", "force", "notes"}
+        assert set(body) - {"suspend"} == named
         if plain.digest(tree) != body["digest"]:
             return problem(422, "the digest is not that of the tree")
         if self.applied:
             if (self.applied["commit"], self.applied["digest"]) == (body["commit"], body["digest"]):
                 return 200, {"applied": False, "commit": body["commit"], "digest": body["digest"]}
+            if self.suspended and not body["force"]:
+                return problem(409, "nothing is applied since somebody suspended it")
             if body["descends_from"] != self.applied["commit"] and not body["force"]:
                 return problem(409, f"{self.applied['commit']} is applied, not {body['descends_from']}")
+        if "suspend" in body:
+            self.suspended = {"by": "robot", "reason": body["suspend"], "at_ms": 0}
         self.applied = {**body, "applied_ms": 0}
         return 200, {"applied": True, "commit": body["commit"], "digest": body["digest"]}
 
@@ -65,7 +79,7 @@ def budgets_server() -> Iterator[BudgetsServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._handle("GET")
+            self._handle("WORKLOADS" if self.path.startswith("/v1/workloads") else "GET")
 
         def do_PUT(self) -> None:
             self._handle("PUT")

@@ -40,13 +40,10 @@ class RepositoryError(GpuBudgetError):
         super().__init__(message, hint=hint)
 
 
-def environment(place: Path, config: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables with which git reads the repository at ``place`` and no other; ``config`` has further settings."""
+def environment(place: Path) -> dict[str, str]:
+    """The variables with which git reads the repository at ``place`` and no other."""
     given = {name: value for name, value in os.environ.items() if name.startswith("GIT_")}
-    settings = {**_CONFIG, **(config or {})}
-    numbered = {f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(settings)}
-    numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(settings.values())}
-    return {
+    variables = {
         **{name: value for name, value in os.environ.items() if name not in given},
         "GIT_ASKPASS": "",
         **{name: given[name] for name in _LOGIN if name in given},
@@ -57,11 +54,19 @@ def environment(place: Path, config: Mapping[str, str] | None = None) -> dict[st
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_GRAFT_FILE": os.devnull,
         "GIT_CEILING_DIRECTORIES": str(place.resolve().parent),  # never a repository further up
-        "GIT_CONFIG_COUNT": str(len(settings)),
-        **numbered,
         "LANGUAGE": "C",
         "LC_ALL": "C",
     }
+    return configured(variables, _CONFIG)
+
+
+def configured(variables: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables with further settings of git's in them, which go before those of every file."""
+    first = int(variables.get("GIT_CONFIG_COUNT", "0"))
+    found = {**variables, "GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings.items(), start=first):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return found
 
 
 def run(

@@ -31,6 +31,7 @@ class Status(StrEnum):
     REFUSED = "refused"  # by a rule; the same again would be refused again
     FAILED = "failed"
     BUSY = "busy"  # another one is at work
+    SUSPENDED = "suspended"  # by a person, until a person says otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Report:
     """What was found and done. Whatever was not reached is empty; ``exit_code`` is that of the command line.
 
     ``previous`` is the commit that was applied before, ``author`` and ``committed`` (milliseconds) are the new
-    commit's, ``notes`` say what is out of the ordinary, and ``error`` with ``hint`` why nothing was applied.
+    commit's, ``signer`` who signed it if that was asked for, ``notes`` say what is out of the ordinary, and ``error``
+    with ``hint`` why nothing was applied. ``cluster`` is its name where one repository has several.
     """
 
     source: str
@@ -56,14 +58,18 @@ class Report:
     error: str = ""
     hint: str = ""
     exit_code: int = 0
+    cluster: str = ""
+    signer: str = ""
 
 
 def lines(report: Report) -> list[str]:
     """The report for people, but for its problems and its error."""
-    told: list[str] = []
+    told = [f"cluster    {report.cluster}"] if report.cluster else []
     if report.commit:
-        by = f"by {report.author}, {_time(report.committed)}"
+        by = f"by {report.author}, {time_text(report.committed)}"
         told.append(f"fetched    {report.ref} {report.commit[:_SHORT]} of {report.source}, {by}")
+    if report.signer:
+        told.append(f"signed     by {report.signer}")
     if report.budgets:
         told.append(f"validated  {_count(report.budgets, 'budget')}")
     told += [f"note       {note}" for note in report.notes]
@@ -85,6 +91,8 @@ def _outcome(report: Report) -> str:
             return f"{commit} would be applied {f'after {previous}' if previous else 'as the first'}: {what}"
         case Status.BUSY:
             return "another reconciliation is at work; left to it"
+        case Status.SUSPENDED:
+            return f"nothing is applied, {report.error}"
         case _:
             return "nothing is applied" + (f"; {previous} stays" if previous else "")
 
@@ -137,7 +145,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _time(millis: int) -> str:
+def time_text(millis: int) -> str:
     """RFC 3339 in UTC; git allows times that no calendar has."""
     try:
         return (_EPOCH + timedelta(milliseconds=millis)).isoformat().replace("+00:00", "Z")
@@ -149,12 +157,14 @@ def to_json(report: Report) -> dict[str, Any]:
     """The report as plain data; shares are ``num/den``, times milliseconds."""
     return {
         "status": report.status.value,
+        "cluster": report.cluster or None,
         "source": report.source,
         "ref": report.ref,
         "path": report.path,
         "commit": report.commit or None,
         "author": report.author or None,
         "committed_ms": report.committed if report.commit else None,
+        "signer": report.signer or None,
         "previous": report.previous or None,
         "budgets": report.budgets,
         "counts": report.plan.counts(),

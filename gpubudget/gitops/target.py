@@ -11,8 +11,20 @@ from typing import Any, Protocol
 from gpubudget.core import plain
 from gpubudget.core.budget import Tree
 from gpubudget.errors import GpuBudgetError, InvalidInputError, NotFoundError
+from gpubudget.gitops.safety import Protected
 
 _LATEST = 10**15  # in the year 33658; a commit may claim any time
+_LONGEST_NOTE = 2_000
+_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Nothing is to be applied since ``at`` (milliseconds): who says so, and why."""
+
+    by: str
+    reason: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,7 @@ class Applied:
     tree: Tree
     commit: str
     digest: str
+    suspended: Suspension | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,9 @@ class Application:
     """A tree to apply, with where it is from.
 
     ``descends_from`` is the commit that was checked to be in the history of ``commit`` (or is it), and the target
-    refuses if it has another one by now. It is None if nothing was applied, or if the order is forced.
+    refuses if it has another one by now. It is None if nothing was applied, or if the order is forced. ``notes`` say
+    what is out of the ordinary, for the record; with a reason in ``suspend`` it is to be the last one until a person
+    says otherwise.
     """
 
     tree: Tree
@@ -39,6 +54,8 @@ class Application:
     digest: str
     descends_from: str | None
     force: bool
+    notes: tuple[str, ...] = ()
+    suspend: str | None = None
 
 
 class Target(Protocol):
@@ -50,11 +67,14 @@ class Target(Protocol):
     def apply(self, application: Application) -> None:
         """Takes the tree whole, or changes nothing and raises."""
 
+    def protected(self, now: int) -> tuple[Protected, ...]:
+        """The protected work that runs at ``now`` (milliseconds)."""
+
 
 class Api(Protocol):
     """Carries JSON to a daemon and back; raises GpuBudgetError children by the status of the answer."""
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str, **query: object) -> dict[str, Any]:
         """The answer to a GET."""
 
     def put(self, path: str, body: object) -> dict[str, Any]:
@@ -74,12 +94,12 @@ class Daemon:
         except NotFoundError:
             return None
         try:
-            commit, digest = answer["commit"], answer["digest"]
-            return Applied(plain.decode(Tree, answer["tree"], "tree"), str(commit), str(digest))
-        except (InvalidInputError, KeyError) as error:
-            message = f"the daemon's budgets cannot be read: {getattr(error, 'message', f'{error} is missing')}"
-            hint = "use the same version of gpubudget here as on the daemon"
-            raise GpuBudgetError(message, hint=hint) from error
+            tree = plain.decode(Tree, answer["tree"], "tree")
+            held = answer.get("suspended")
+            suspended = Suspension(str(held["by"]), str(held["reason"]), int(held["at_ms"])) if held else None
+            return Applied(tree, str(answer["commit"]), str(answer["digest"]), suspended)
+        except (InvalidInputError, LookupError, TypeError, ValueError) as error:
+            raise _unreadable("budgets", error) from error
 
     def apply(self, application: Application) -> None:
         """One request with all of it."""
@@ -91,5 +111,29 @@ class Daemon:
             "digest": application.digest,
             "descends_from": application.descends_from,
             "force": application.force,
+            "notes": [note[:_LONGEST_NOTE] for note in application.notes],
+            **({"suspend": application.suspend} if application.suspend is not None else {}),
         }
         self._api.put("/v1/budgets", body)
+
+    def protected(self, now: int) -> tuple[Protected, ...]:
+        """From the list of what runs, page by page."""
+        found: list[Protected] = []
+        after: str | None = None
+        while True:
+            page = self._api.get("/v1/workloads", state="running,stopping", limit=_PAGE, after=after)
+            try:
+                for one in page["workloads"]:
+                    held, after = one["attempt"], str(one["id"])
+                    if one["budget"] and held and held["allocated"] and held["protected_until_ms"] > now:
+                        found.append(Protected(str(one["budget"]), str(held["pool"]), str(one["owner"]), one["gpus"]))
+                if len(page["workloads"]) < _PAGE:
+                    return tuple(found)
+            except (LookupError, TypeError) as error:
+                raise _unreadable("workloads", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> GpuBudgetError:
+    why = f"{error} is missing" if isinstance(error, KeyError) else getattr(error, "message", "it is of another form")
+    hint = "use the same version of gpubudget here as on the daemon"
+    return GpuBudgetError(f"the daemon's {what} cannot be read: {why}", hint=hint)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubudget.gitops.reconcile import exclusive, folder_for
+from gpubudget.gitops.lock import exclusive
+from gpubudget.gitops.reconcile import folder_for
 from gpubudget.gitops.source import parse_source
 from tests.budgets_server import BudgetsServer, budgets_server
 from tests.cli.cluster import GPUBUDGET, until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubudget.gitops.gitprocess import RepositoryError, environment, reason, run
+from gpubudget.gitops.gitprocess import RepositoryError, configured, environment, reason, run
 
 
 def test_a_missing_git_is_one_clear_sentence(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_missing_git_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_settings_are_handed_over_as_numbered_variables(tmp_path: Path) -> None:
     """What is configured for one command reaches git, and no file is written for it."""
-    env = environment(tmp_path, {"user.name": "somebody"})
+    env = configured(environment(tmp_path), {"user.name": "somebody"})
     assert run(("config", "user.name"), env, shown="x", timeout=5).stdout == "somebody\n"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,15 @@ from gpubudget.cli.client import Client
 from gpubudget.core import plain
 from gpubudget.core.budget import Tree
 from gpubudget.gitops import reconcile as module
+from gpubudget.gitops import target
+from gpubudget.gitops.gitprocess import RepositoryError
+from gpubudget.gitops.lock import exclusive
 from gpubudget.gitops.plan import Action
-from gpubudget.gitops.reconcile import Order, exclusive, folder_for, reconcile
+from gpubudget.gitops.reconcile import Emergency, Order, folder_for, reconcile
+from gpubudget.gitops.record import read
 from gpubudget.gitops.report import Report, Status, lines
-from gpubudget.gitops.repository import Repository, RepositoryError, open_repository
+from gpubudget.gitops.repository import Repository, open_repository
+from gpubudget.gitops.safety import Limits
 from gpubudget.gitops.source import parse_source
 from gpubudget.gitops.target import Daemon
 from tests.budgets_server import BudgetsServer, Fault, budgets_server, close_connection, problem
@@ -26,15 +33,16 @@ from tests.conftest import GitRepo
 
 CLUSTER = "kind: Cluster\nname: lab\npools:\n  h100: {gpus_per_host: 8, hosts: 3}\n"
 ROOT = "kind: Budget\ntitle: Lab\nmanagers: [hanna]\nmembers: [hanna]\nchildren:\n"
-TREE: dict[str, str | None] = {
-    "budgets/cluster.yaml": CLUSTER,
-    "budgets/budget.yaml": ROOT + "  language: {share: 50%, members: [ben]}\n  vision: {share: 25%, members: [eva]}\n",
-}
 
 
 def with_shares(**shares: str) -> dict[str, str | None]:
-    rows = "".join(f"  {name}: {{share: {share}, members: [{name}-lead]}}\n" for name, share in shares.items())
+    """The root with these shares and what else it had; without any it has no children."""
+    merged = {"language": "50%", "vision": "25%"} | shares if shares else {}
+    rows = "".join(f"  {name}: {{share: {share}, members: [{name}-lead]}}\n" for name, share in merged.items())
     return {"budgets/budget.yaml": ROOT + rows if rows else ROOT.replace("children:\n", "")}
+
+
+TREE: dict[str, str | None] = {"budgets/cluster.yaml": CLUSTER, **with_shares(language="50%", vision="25%")}
 
 
 @pytest.fixture
@@ -99,11 +107,8 @@ def test_a_commit_on_top_is_applied_with_what_it_descends_from(repo: GitRepo, se
     assert (report.status, report.previous, server.commit) == (Status.APPLIED, first, second)
     assert server.applied is not None
     assert (server.applied["descends_from"], server.applied["force"]) == (first, False)
-    assert [(change.action, change.path) for change in report.plan.changes] == [
-        (Action.CHANGED, "language"),
-        (Action.CHANGED, "vision"),
-    ]
-    assert "change     language  share 50% -> 40%, effective 50% -> 40%; other members" in lines(report)
+    assert [(change.action, change.path) for change in report.plan.changes] == [(Action.CHANGED, "language")]
+    assert "change     language  share 50% -> 40%, effective 50% -> 40%" in lines(report)
 
 
 def test_the_same_commit_again_sends_nothing(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
@@ -139,7 +144,7 @@ def test_only_the_named_ref_and_folder_are_applied(repo: GitRepo, server: Budget
     """Another branch's budgets, or those of a pull request's ref, are not looked at (safe-settings#339)."""
     commit = repo.commit(TREE)
     repo.git("switch", "--quiet", "--create", "proposal")
-    repo.commit(with_shares(language="90%"))
+    repo.commit(with_shares(language="70%"))
     repo.git("update-ref", "refs/pull/1/head", "HEAD")
     assert run().status is Status.APPLIED
     assert server.commit == commit
@@ -379,7 +384,7 @@ def test_an_answer_lost_after_applying_is_found_out(repo: GitRepo, server: Budge
     """The request is sent again, the daemon says that it has it already, and that is success."""
     repo.commit(TREE)
     run()
-    second = repo.commit(with_shares(language="10%"))
+    second = repo.commit(with_shares(language="60%"))
     server.requests.clear()
     server.after = [lambda _: False, close_connection]
     assert run().status is Status.APPLIED
@@ -390,7 +395,7 @@ def test_a_refusal_of_the_daemon_is_not_tried_again(repo: GitRepo, server: Budge
     """Another reconciler was quicker: the daemon's check refuses, and the report says so once."""
     repo.commit(TREE)
     run()
-    repo.commit(with_shares(language="10%"))
+    repo.commit(with_shares(language="60%"))
     server.requests.clear()
 
     def somebody_else(state: BudgetsServer) -> bool:
@@ -550,3 +555,211 @@ def test_each_repository_and_daemon_has_a_folder_of_its_own(tmp_path: Path, monk
 def test_errors_of_a_repository_say_that_the_daemon_keeps_what_it_has() -> None:
     """The hint is there without anybody thinking of it."""
     assert RepositoryError("x").hint == "nothing is applied; the daemon keeps what it has"
+
+
+# what would go too far
+
+
+def works(budget: str, owner: str = "ben", gpus: int = 8, until: int = 2_000_000_000_000) -> dict[str, Any]:
+    """A workload as the daemon lists it."""
+    attempt = {"pool": "h100", "allocated": True, "protected_until_ms": until}
+    return {"id": f"w-{budget}", "budget": budget, "owner": owner, "gpus": gpus, "attempt": attempt}
+
+
+def test_a_commit_that_removes_too_many_budgets_is_refused_with_the_numbers(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """Half of a small tree is too much at once; the limit is told, and a person may raise it or force it."""
+    first = repo.commit({**TREE, **with_shares(tools="5%")})
+    run()
+    commit = repo.commit({**TREE, "budgets/budget.yaml": ROOT + "  language: {share: 50%, members: [language-lead]}\n"})
+    report = run()
+    assert fails(report, Status.REFUSED) == (
+        f"commit {commit} would remove 2 of 3 budgets (66.7%): vision, tools; at most 10 and 1/3 go at once"
+    )
+    assert "previously" in report.hint
+    assert "--force" in report.hint
+    assert server.commit == first
+    assert run(limits=Limits(removed_part=Fraction(2, 3))).status is Status.APPLIED
+
+
+def test_a_commit_that_takes_from_people_at_work_is_refused_with_their_names(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """The part of the pool, who loses what, and who works there; force says what it forces."""
+    repo.commit(TREE)
+    run()
+    server.workloads = [works("language", "ben", 16), works("language", "eva"), works("vision", until=1)]
+    commit = repo.commit(with_shares(language="10%", vision="10%"))
+    doubt = (
+        f"commit {commit} would move 40.0% of pool h100 away from people with protected work: "
+        "language loses 40.0% (ben 16 GPUs, eva 8 GPUs); at most 25% moves at once"
+    )
+    assert fails(run(dry_run=True), Status.REFUSED) == doubt
+    report = run(force=True)
+    assert (report.status, report.notes) == (Status.APPLIED, (f"forced although {doubt}",))
+    assert server.applied is not None
+    assert server.applied["notes"] == [f"forced although {doubt}"]
+
+
+def test_a_refused_commit_is_not_tried_again_by_itself(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Even when nobody is at work any more: a person decides, or a new commit does."""
+    repo.commit(TREE)
+    run()
+    server.workloads = [works("language")]
+    commit = repo.commit(with_shares(language="10%"))
+    assert "would move 40.0%" in fails(run(), Status.REFUSED)
+    server.workloads = []
+    server.requests.clear()
+    report = run()
+    assert fails(report, Status.REFUSED).startswith(
+        f"commit {commit} was refused at 2026-09-21T14:13:20Z, and is not tried again: commit {commit} would move"
+    )
+    assert server.requests == ["GET"]
+    assert "was refused at" in fails(run(), Status.REFUSED)
+    assert run(limits=Limits(moved=Fraction(1, 5)), dry_run=True).status is Status.PLANNED
+    forced = run(force=True)
+    assert forced.notes[0].startswith(f"forced although commit {commit} was refused before: ")
+    assert run().status is Status.UNCHANGED
+    repo.commit({"README.md": "x"})
+    assert run().status is Status.APPLIED
+
+
+def test_a_tree_that_the_daemon_refuses_is_not_sent_again(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Its words are told each time, and one request was enough; the next commit is tried."""
+    repo.commit(TREE)
+    server.after = [then_answers(problem(400, "no such thing"))]
+    assert fails(run(), Status.REFUSED) == "no such thing"
+    server.requests.clear()
+    assert "is not tried again: no such thing" in fails(run(), Status.REFUSED)
+    assert server.requests == ["GET"]
+    repo.commit({"README.md": "x"})
+    assert run().status is Status.APPLIED
+
+
+def test_work_that_the_daemon_cannot_tell_is_not_no_work(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """An answer of another version is an error."""
+    repo.commit(TREE)
+    run()
+    server.workloads = [{"id": "x"}]
+    repo.commit(with_shares(language="10%"))
+    assert "the daemon's workloads cannot be read: 'attempt' is missing" in fails(run())
+
+
+def test_all_pages_of_the_work_are_read(
+    repo: GitRepo, server: BudgetsServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands on a later page counts too."""
+    monkeypatch.setattr(target, "_PAGE", 1)
+    repo.commit(TREE)
+    run()
+    repo.commit(with_shares(language="10%"))
+    page = {"workloads": [works("language")]}
+    server.after = [then_answers((200, page)), then_answers((200, {"workloads": []}))]
+    assert "(ben 8 GPUs)" in fails(run(), Status.REFUSED)
+
+
+# signatures
+
+
+def test_a_commit_must_be_signed_where_that_is_required(
+    repo: GitRepo, server: BudgetsServer, run: Run, tmp_path: Path
+) -> None:
+    """Force does not go around it; who signed is in the report and on the daemon's record."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"hanna {(tmp_path / 'key.pub').read_text()}")
+    commit = repo.commit(TREE)
+    assert fails(run(signers=(signers,), force=True), Status.REFUSED) == f"commit {commit} is not signed"
+    assert server.requests == []
+    sign = ("-c", "gpg.format=ssh", "-c", f"user.signingkey={tmp_path / 'key'}")
+    repo.git(*sign, "commit", "--quiet", "-S", "--allow-empty", "--message", "signed")
+    report = run(signers=(signers,))
+    assert (report.status, report.signer[:14]) == (Status.APPLIED, "hanna (SHA256:")
+    assert server.applied is not None
+    assert server.applied["notes"] == [f"signed by {report.signer}"]
+
+
+# suspended
+
+
+def test_while_suspended_the_plan_is_shown_and_nothing_is_sent(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """Who did it, when and why; it is no failure, and force goes around it and says so."""
+    repo.commit(TREE)
+    run()
+    server.suspended = {"by": "hanna", "reason": "we count", "at_ms": 0}
+    assert run().notes == ("suspended by hanna since 1970-01-01T00:00:00Z: we count",)
+    second = repo.commit(with_shares(language="60%"))
+    server.requests.clear()
+    report = run()
+    assert (report.status, report.exit_code, server.requests) == (Status.SUSPENDED, 0, ["GET"])
+    assert report.plan.counts()["changed"] == 1
+    assert lines(report)[-1] == (
+        "suspended  nothing is applied, suspended by hanna since 1970-01-01T00:00:00Z: we count"
+    )
+    assert run(force=True).notes == ("forced although suspended by hanna since 1970-01-01T00:00:00Z: we count",)
+    assert server.commit == second
+
+
+# emergencies
+
+
+def test_an_emergency_applies_a_commit_of_the_history_and_suspends(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """The record says who it was instead of, and the next round does not undo it."""
+    first = repo.commit(TREE)
+    second = repo.commit(with_shares(language="60%"))
+    run()
+    report = run(emergency=Emergency(first, "the new shares were a slip"), force=True)
+    assert (report.status, server.commit) == (Status.APPLIED, first)
+    assert report.notes == (
+        f"an emergency: commit {first} instead of {second}: the new shares were a slip",
+        f"forced although commit {first} does not descend from {second}, which is applied and is newer",
+    )
+    assert server.applied is not None
+    assert (server.applied["notes"], server.applied["force"]) == (list(report.notes), True)
+    assert server.suspended is not None
+    assert server.suspended["reason"] == f"commit {first[:12]} was applied by force: the new shares were a slip"
+    assert run().status is Status.SUSPENDED
+    server.suspended = None
+    assert run().status is Status.APPLIED
+    assert server.commit == second
+
+
+def test_an_emergency_is_for_commits_of_the_ref_only(repo: GitRepo, server: BudgetsServer, run: Run) -> None:
+    """An unknown commit and one of another branch are refused."""
+    repo.commit(TREE)
+    repo.git("switch", "--quiet", "--create", "proposal")
+    other = repo.commit(with_shares(language="60%"))
+    for commit in (other, "0" * 40):
+        report = run(emergency=Emergency(commit, "x"), force=True)
+        assert fails(report) == f"commit {commit} is not in the history of main"
+    assert server.requests == []
+
+
+# the record
+
+
+def test_the_record_says_how_it_stands_and_since_when(repo: GitRepo, order: Order, run: Run) -> None:
+    """Seen, applied, the status and since when, and why not; a dry run leaves no trace."""
+    first = repo.commit(TREE)
+    run(dry_run=True)
+    assert read(order.folder) is None
+    run()
+    second = repo.commit({"budgets/budget.yaml": "broken"})
+    run()
+    run()
+    found = read(order.folder)
+    assert found is not None
+    assert (found.seen, found.applied, found.status, found.rounds) == (second, first, Status.FAILED, 2)
+    assert f"the budgets at commit {second} have" in found.error
+
+
+def test_a_record_that_cannot_be_written_does_not_undo_what_was_done(repo: GitRepo, order: Order, run: Run) -> None:
+    """The report says so beside its result."""
+    repo.commit(TREE)
+    (order.folder / "status.json").mkdir(parents=True)
+    report = run()
+    assert report.status is Status.APPLIED
+    assert "cannot write" in report.notes[0]

@@ -66,11 +66,17 @@ def test_text_says_what_was_fetched_validated_changed_and_done() -> None:
     )
 
 
+def test_a_cluster_among_several_and_a_signer_are_named() -> None:
+    """Where there are such."""
+    told = lines(replace(REPORT, cluster="jupiter", signer="hanna (SHA256:x)"))
+    assert told[0] == "cluster    jupiter"
+    assert told[2] == "signed     by hanna (SHA256:x)"
+
+
 def test_each_status_has_its_last_line() -> None:
     """The verdict says what became of it and what stays."""
-    told = {
-        status: lines(replace(REPORT, status=status, plan=Plan(), budgets=0, commit="", notes=())) for status in Status
-    }
+    bare = replace(REPORT, plan=Plan(), budgets=0, commit="", notes=(), error="suspended by hanna")
+    told = {status: lines(replace(bare, status=status)) for status in Status}
     assert {status: text[-1].split("  ", 1)[1].strip() for status, text in told.items()} == {
         Status.APPLIED: ", after 222222222222: no change of budgets",
         Status.UNCHANGED: "is applied already",
@@ -78,6 +84,7 @@ def test_each_status_has_its_last_line() -> None:
         Status.REFUSED: "nothing is applied; 222222222222 stays",
         Status.FAILED: "nothing is applied; 222222222222 stays",
         Status.BUSY: "another reconciliation is at work; left to it",
+        Status.SUSPENDED: "nothing is applied, suspended by hanna",
     }
     first = replace(REPORT, previous="")
     assert lines(replace(first, status=Status.FAILED))[-1] == "failed     nothing is applied"
