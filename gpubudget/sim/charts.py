@@ -19,21 +19,22 @@ HUES = 8
 """There are as many colours for things that differ only by name: the classes ``hue1`` to ``hue8``."""
 
 CSS = """
-:root { --ink: #1b2430; --soft: #5b6675; --rule: #dfe3e8; --page: #ffffff; --panel: #f6f7f9;
-  --hue1: #2f6db5; --hue2: #e08a1e; --hue3: #3a9a6c; --hue4: #c2507e; --hue5: #7d63c4; --hue6: #2aa3b3;
-  --hue7: #a3742b; --hue8: #d0604a; --other: #93a0ae; --unallocated: #c3d0de; --wanted: #f3c9c0; --nodemand: #eceff2;
-  --drained: #5f6873; --good: #2b8a57; --bad: #c0392b; }
-@media (prefers-color-scheme: dark) { @media screen { :root { --ink: #e6eaf0; --soft: #9aa6b5; --rule: #303945;
-  --page: #12171d; --panel: #1a212a; --hue1: #5b9be6; --hue2: #f0a546; --hue3: #55bd8a; --hue4: #e07aa6;
-  --hue5: #a48ee6; --hue6: #4fc4d4; --hue7: #c99a52; --hue8: #ec8570; --other: #758394; --unallocated: #40556c;
-  --wanted: #7a4038; --nodemand: #232b35; --drained: #aab3be; --good: #55bd8a; --bad: #f07a6c; } } }
-svg.chart { display: block; max-width: 100%; font: 12px system-ui, sans-serif; fill: var(--soft); }
+:root { --ink: #1b2430; --soft: #5b6675; --rule: #e1e5ea; --page: #ffffff; --panel: #f5f7f9;
+  --hue1: #3a6fb5; --hue2: #e0983b; --hue3: #469b7c; --hue4: #b9587c; --hue5: #7a69b8; --hue6: #43a3b4;
+  --hue7: #98784a; --hue8: #cb6d56; --other: #93a0ae; --unallocated: #c6d2df; --wanted: #f4d3cb; --nodemand: #eef1f4;
+  --drained: #5f6873; --good: #217a4b; --bad: #c0392b; }
+@media (prefers-color-scheme: dark) { @media screen { :root { --ink: #e4e9ef; --soft: #98a4b3; --rule: #2d3641;
+  --page: #11161c; --panel: #19202a; --hue1: #5c94dc; --hue2: #dba054; --hue3: #56ae8c; --hue4: #cf7396;
+  --hue5: #9482d4; --hue6: #52b6c6; --hue7: #b08f5e; --hue8: #dd8067; --other: #6f7d8d; --unallocated: #43566b;
+  --wanted: #5d3a37; --nodemand: #1f2731; --drained: #aab3be; --good: #5cc492; --bad: #ef7d70; } } }
+svg.chart { display: block; max-width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg.chart .rule { stroke: var(--rule); fill: none; }
 svg.chart .axis { stroke: var(--soft); fill: none; }
 svg.chart .limit { stroke: var(--bad); stroke-dasharray: 4 3; fill: none; }
 svg.chart .mark { stroke: var(--ink); stroke-width: 2.5; fill: none; }
 svg.chart .curve { stroke: var(--hue1); stroke-width: 2; fill: none; stroke-linejoin: round; }
-svg.chart .label { fill: var(--ink); }
+svg.chart .label { fill: var(--ink); } svg.chart .note { fill: var(--soft); }
+svg.chart .area { stroke: var(--page); stroke-width: .6; }
 svg.chart .thick { opacity: .55; } svg.chart .thin { opacity: .25; }
 .hue1 { fill: var(--hue1); background: var(--hue1); } .hue2 { fill: var(--hue2); background: var(--hue2); }
 .hue3 { fill: var(--hue3); background: var(--hue3); } .hue4 { fill: var(--hue4); background: var(--hue4); }
@@ -48,9 +49,12 @@ svg.chart .thick { opacity: .55; } svg.chart .thin { opacity: .25; }
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 24
 _ROW = 26
-_LABEL = 132
+_LABEL = 150
+_LETTERS = 22
 _NARROW = 480
-_WAIT_TICKS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 365 * DAY)
+_WAIT_TICKS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
+_STEP_WIDTH = 6
+_NAME_WIDTH = 26
 _STEPS = (
     HOUR,
     2 * HOUR,
@@ -101,6 +105,7 @@ class Range:
 
 def stack(edges: Sequence[int], bands: Sequence[Band], width: int, height: int, unit: str) -> str:
     """Areas upon each other over time, the first at the bottom; ``edges`` has one moment more than each band."""
+    edges, bands = _coarser(edges, bands, width // _STEP_WIDTH)
     sums = [0.0] * (len(edges) - 1)
     most = max((sum(values) for values in zip(*(band.values for band in bands), strict=True)), default=0.0)
     x, y = _time_scale(edges[0], edges[-1], width), _value_scale(most, height)
@@ -111,7 +116,9 @@ def stack(edges: Sequence[int], bands: Sequence[Band], width: int, height: int, 
             there = _steps(edges, tops, x, y)
             back = _steps(edges[::-1], sums[::-1], x, y)
             mean = _weighted_mean(edges, band.values)
-            parts.append(_titled(f'<path class="{band.css}" d="M{there}L{back}Z"', f"{band.name}: {mean:,.0f} {unit}"))
+            parts.append(
+                _titled(f'<path class="area {band.css}" d="M{there}L{back}Z"', f"{band.name}: {mean:,.0f} {unit}")
+            )
         sums = tops
     parts.append(_time_axis(edges[0], edges[-1], width, height))
     return _svg(width, height, f"{unit} over time, by kind", parts)
@@ -173,13 +180,15 @@ def bullets(rows: Sequence[Bullet], width: int, unit: str) -> str:
             f'<rect class="{row.css}" x="{left}" y="{top + 8}" width="{_n(value)}" height="{_ROW - 16}"/>'
             f'<path class="mark" d="M{_n(left + mark)},{top + 2}v{_ROW - 4}"/></g>'
         )
+        if row.wanted > most:
+            parts.append(f'<text x="{width - 2}" y="{top + 17}" text-anchor="end">&#8250;</text>')
     parts.append(f'<path class="axis" d="M{left},0V{height - _BOTTOM}"/>')
     return _svg(width, height, f"{unit} by row, with what was due", parts)
 
 
 def ranges(rows: Sequence[Range], width: int) -> str:
     """Durations on a logarithmic axis, one row each: a dot at the median, a bar to the 90th and on to the 99th."""
-    left, lift = (_LABEL + 30, 0) if width >= _NARROW else (6, 16)
+    left, lift = (_LABEL + 26, 0) if width >= _NARROW else (6, 16)
     longest = max((row.p99 for row in rows), default=SECOND)
     last = next((tick for tick in _WAIT_TICKS if tick >= longest), _WAIT_TICKS[-1])
     height, room = (_ROW + lift) * len(rows) + _BOTTOM, width - left - 26
@@ -187,13 +196,14 @@ def ranges(rows: Sequence[Range], width: int) -> str:
     def x(wait: int) -> float:
         return left + room * math.log(max(wait, SECOND) / SECOND) / math.log(max(last, 10 * SECOND) / SECOND)
 
-    parts = []
-    for tick in _WAIT_TICKS:
-        if tick <= last:
-            at = _n(x(tick))
-            name = "1s or less" if tick == SECOND and lift == 0 else about_duration(tick)
-            parts.append(f'<path class="rule" d="M{at},0V{height - _BOTTOM}"/>')
+    parts, free = [], 0.0
+    for tick in (tick for tick in _WAIT_TICKS if tick <= last):
+        at = _n(x(tick))
+        name = "1s or less" if tick == SECOND and lift == 0 else about_duration(tick)
+        parts.append(f'<path class="rule" d="M{at},0V{height - _BOTTOM}"/>')
+        if x(tick) >= free:  # names must not touch
             parts.append(f'<text x="{at}" y="{height - 6}" text-anchor="middle">{name}</text>')
+            free = x(tick) + _NAME_WIDTH
     for place, row in enumerate(rows):
         middle = place * (_ROW + lift) + lift + _ROW / 2
         p50, p90, p99 = x(row.p50), x(row.p90), x(row.p99)
@@ -233,9 +243,11 @@ def _n(number: float) -> str:
 
 
 def _row_name(name: str, note: str, left: int, top: int, lift: int) -> str:
-    """The name of a row, left of it or, on a narrow chart, above it."""
-    shown = escape(name if lift or len(name) <= 20 else f"{name[:19]}…")  # noqa: PLR2004 - as many as fit the margin
-    beside = f' <tspan class="note">{escape(note)}</tspan>' if note else ""
+    """The name of a row, left of it or, on a narrow chart, above it; cut to what fits into the margin."""
+    most = _LETTERS if lift == 0 else _LETTERS * 2
+    room = most - (len(note) + 1 if note else 0)
+    shown = escape(name if len(name) <= room else f"{name[: room - 1]}…")
+    beside = f'<tspan class="note" dx="7">{escape(note)}</tspan>' if note else ""
     if lift:
         return f'<text class="label" x="{left}" y="{top - 2}">{shown}{beside}</text>'
     return f'<text class="label" x="{left - 10}" y="{top + _ROW / 2 + 4:g}" text-anchor="end">{shown}{beside}</text>'
@@ -251,6 +263,23 @@ def _steps(
             corners.append(f"V{_n(y(value))}")
         corners.append(f"H{_n(x(edges[place + 1]))}")
     return "".join(corners)
+
+
+def _coarser(edges: Sequence[int], bands: Sequence[Band], most: int) -> tuple[Sequence[int], Sequence[Band]]:
+    """The same bands over at most so many steps, each the mean of those that it takes the place of."""
+    stride = -(-(len(edges) - 1) // max(1, most))
+    if stride <= 1:
+        return edges, bands
+    starts = range(0, len(edges) - 1, stride)
+    merged = [
+        Band(
+            band.name,
+            band.css,
+            [_weighted_mean(edges[at : at + stride + 1], band.values[at : at + stride]) for at in starts],
+        )
+        for band in bands
+    ]
+    return [*(edges[at] for at in starts), edges[-1]], merged
 
 
 def _weighted_mean(edges: Sequence[int], values: Sequence[float]) -> float:

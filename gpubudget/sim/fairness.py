@@ -57,8 +57,9 @@ class Level:
     """Fairness between the budgets of one level: the programs below the root, or all budgets that are charged.
 
     ``points`` begin with the run; an error is over the lookback window that ends there. ``arrived_after_ms`` is how
-    long it took for the error to come within 5% first (None: never), ``within`` the share of later points at which it
-    was. ``jain`` is Jain's index of what budgets got over their fair target: 1 is even, 1/n is all to one of n.
+    long it took for the error to come within 5% and to stay there for as long as a lookback window, or to the end
+    (None: never); ``within`` is the share of all points at which it was. ``jain`` is Jain's index of what budgets got
+    over their fair target: 1 is even, 1/n is all to one of n.
     """
 
     name: str
@@ -230,10 +231,10 @@ def fairness(time: GpuTime) -> Fairness:
     picked = moments(time, lookback)
     stretches = [*((time.since(place, lookback), place) for place in picked), (0, time.loaded)]
     found = [standings(time, *stretch, unmet) for stretch, unmet in zip(stretches, time.unmet(stretches), strict=True)]
-    at = [time.times[place] for place in picked]
+    at = [time.times[place] for place in (0, *picked)]
     return Fairness(
-        _level("programs", time.times[0], at, [by_program(accounts) for accounts in found]),
-        _level("budgets", time.times[0], at, found),
+        _level("programs", lookback, at, [by_program(accounts) for accounts in found]),
+        _level("budgets", lookback, at, found),
         finish_times(time, time.result.rows),
     )
 
@@ -250,22 +251,34 @@ def by_program(accounts: Mapping[Account, Standing]) -> dict[Account, Standing]:
     return sums
 
 
-def _level(name: str, start: int, at: Sequence[int], found: Sequence[Mapping[Account, Standing]]) -> Level:
+def arrived(points: Sequence[SharePoint], start: int, lookback: int) -> int | None:
+    """After how long the error is within 5% at all points of the next lookback window, or at all that are left."""
+    since: int | None = None
+    for point in points:
+        if point.error > WITHIN:
+            since = None
+        elif since is None:
+            since = point.at
+        elif point.at - since >= lookback:
+            break
+    return None if since is None else since - start
+
+
+def _level(name: str, lookback: int, at: Sequence[int], found: Sequence[Mapping[Account, Standing]]) -> Level:
     """A level's figures from the accounts at each moment; the last are those of the whole run."""
     *windows, overall = found
+    start, *moments_of = at
     points = tuple(
         SharePoint(moment, error)
-        for moment, accounts in zip(at, windows, strict=True)
+        for moment, accounts in zip(moments_of, windows, strict=True)
         if (error := share_error(accounts)) is not None
     )
-    arrived = next((place for place, point in enumerate(points) if point.error <= WITHIN), None)
-    after = () if arrived is None else points[arrived:]
     return Level(
         name,
         points,
         ratio(sum((point.error for point in points), Fraction(0)), len(points)),
         points[-1].error if points else None,
-        after[0].at - start if after else None,
-        ratio(sum(1 for point in after if point.error <= WITHIN), len(after)),
+        arrived(points, start, lookback),
+        ratio(sum(1 for point in points if point.error <= WITHIN), len(points)),
         jain(overall),
     )

@@ -32,6 +32,14 @@ class Pyramid:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How many workloads had come to which end."""
+
+    end: End
+    workloads: int
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """Where all GPU-time went: the last five add up to ``capacity_gpu_ms``.
 
@@ -97,14 +105,18 @@ class Preemptions:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """All figures of one run. ``lost_gpu_ms`` is all GPU-time that brought no workload forward, whatever the cause."""
+    """All figures of one run.
+
+    ``held_gpu_ms`` is all GPU-time of all workloads to the end, ``lost_gpu_ms`` the part that brought none forward,
+    whatever the cause.
+    """
 
     policy: str
     start_ms: int
     loaded_until_ms: int
     end_ms: int
     workloads: int
-    ends: tuple[tuple[str, int], ...]
+    ends: tuple[Ended, ...]
     pyramid: Pyramid
     capacity: Capacity
     waits: tuple[Waits, ...]
@@ -115,6 +127,7 @@ class Measures:
     preemptions: Preemptions
     drains: int
     host_losses: int
+    held_gpu_ms: int
     lost_gpu_ms: int
     longest: Longest | None
     series: Series
@@ -141,7 +154,7 @@ def measure(result: Result) -> Measures:
         loaded_until_ms=time.times[time.loaded],
         end_ms=end,
         workloads=len(rows),
-        ends=tuple((kind.value, len(ends[kind])) for kind in End if kind in ends),
+        ends=tuple(Ended(kind, len(ends[kind])) for kind in End if kind in ends),
         pyramid=Pyramid(
             ratio(ready, capacity.capacity_gpu_ms),
             ratio(capacity.allocated_gpu_ms + capacity.unallocated_gpu_ms, ready),
@@ -161,6 +174,7 @@ def measure(result: Result) -> Measures:
         preemptions=preemptions(result),
         drains=sum(row.drains for row in rows),
         host_losses=sum(row.host_losses for row in rows),
+        held_gpu_ms=sum(row.held_gpu_ms for row in rows),
         lost_gpu_ms=sum(row.lost_gpu_ms for row in rows),
         longest=longest(rows, end),
         series=series(time),
@@ -185,9 +199,9 @@ def capacity_of(time: GpuTime) -> Capacity:
 
 
 def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
-    """Waits of debug workloads: all, and by whether their budget had had less or more than its due when they came.
+    """Waits of debug workloads: all, and by whether their budget was under- or over-used when they came.
 
-    Less is: over the lookback window it had got at most what it was entitled to.
+    Under-used is: over the lookback window it had got at most what it was entitled to.
     """
     rows, end = [row for row in time.result.rows if row.debug], time.result.end
     names = {name: place for place, name in enumerate(time.result.pools)}
@@ -201,7 +215,7 @@ def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
         begin = time.since(place, lookback)
         due = time.entitled(account, begin, place, own=True)
         (under if time.delivered(account, begin, place) <= due else over).append(row)
-    groups = (("debug", rows), ("debug, budget under-used", under), ("debug, budget over-used", over))
+    groups = (("debug", rows), ("debug, under-used", under), ("debug, over-used", over))
     return tuple(waits(name, group, end) for name, group in groups if group)
 
 
