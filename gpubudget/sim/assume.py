@@ -131,15 +131,26 @@ def scale_load(found: Workloads, gpus: int, wanted: Fraction) -> Workloads:
         why = "the load must be above 0" if wanted <= 0 else "all workloads come at once or need no time"
         raise InvalidInputError(f"{found.name} cannot be scaled to a load of {float(wanted):g}: {why}")
     factor = Fraction(asked, gpus * (end - start)) / wanted
-    moved = tuple(
-        replace(each, at=start + (each.at - start) * factor.numerator // factor.denominator) for each in submissions
+
+    def moved(at: int) -> int:
+        return start + (at - start) * factor.numerator // factor.denominator
+
+    closer = tuple(
+        replace(each, at=moved(each.at), gives_up=None if each.gives_up is None else moved(each.gives_up))
+        for each in submissions
     )
     load = float(factor * wanted)
     note = (
         f"Gaps between submissions were multiplied by {float(factor):.3f}, so that the GPU-time asked for is "
         f"{float(wanted):g} times what the hosts give while submissions come (it was {load:.2f} times)."
     )
-    return replace(found, submissions=moved, assumptions=(*found.assumptions, note))
+    return replace(
+        found,
+        submissions=closer,
+        assumptions=(*found.assumptions, note),
+        failures=tuple(replace(failure, at=moved(failure.at)) for failure in found.failures),
+        events=tuple((moved(at), event) for at, event in found.events),
+    )
 
 
 def payers_in(tree: Tree, named: Named, trace: Trace) -> tuple[list[str], tuple[str, ...]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from heapq import heappop
+from heapq import heappop, merge
 from typing import Protocol, TextIO
 
 from gpubudget.core import eventlog
@@ -31,6 +31,7 @@ from gpubudget.core.events import (
     Woke,
 )
 from gpubudget.core.host import HostState
+from gpubudget.sim.faults import drawn
 from gpubudget.sim.meters import Meters
 from gpubudget.sim.played import Costs, Played, Standing
 from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result
@@ -77,17 +78,15 @@ def simulate(
     scheduler: Decider,
     settings: Settings | None = None,
     *,
-    failures: Iterable[Failure] = (),
     log: Log | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Play ``scenario`` and say what came of it.
 
-    ``failures`` are in order of time and may go on for ever: the run ends when all workloads have ended, or when those
-    that are left can never start.
+    The run ends when all workloads have ended, or when those that are left can never start.
     """
     with _collecting_less():
-        return _Run(scenario, scheduler, settings or Settings(), failures, log, progress).play()
+        return _Run(scenario, scheduler, settings or Settings(), log, progress).play()
 
 
 def log_to(stream: TextIO) -> Log:
@@ -122,14 +121,14 @@ class _Run:
         scenario: Scenario,
         scheduler: Decider,
         settings: Settings,
-        failures: Iterable[Failure],
         log: Log | None,
         progress: Progress | None,
     ) -> None:
         self.scenario, self.scheduler, self.settings = scenario, scheduler, settings
-        self.failures, self.log, self.progress = iter(failures), log, progress
+        self.log, self.progress = log, progress
         submissions = scenario.workloads.submissions
         self.start = submissions[0].at if submissions else 0
+        self.failures = _failures(scenario, self.start)
         self.loaded_until = submissions[-1].at if submissions else 0
         pools = dict.fromkeys([*(pool.name for pool in scenario.tree.pools), *(host.pool for host in scenario.hosts)])
         paths = [*(budget.path for budget in scenario.tree.budgets()), NO_BUDGET]
@@ -290,6 +289,14 @@ class _Run:
             events=self.events,
             wakes=self.wakes,
         )
+
+
+def _failures(scenario: Scenario, start: int) -> Iterator[Failure]:
+    """Those that are told of, and those that are drawn, which go on for ever."""
+    told = scenario.workloads.failures
+    if scenario.failing is None:
+        return iter(told)
+    return merge(told, drawn(scenario.failing, scenario.hosts, start), key=lambda failure: failure.at)
 
 
 def _sample_every(span: int) -> int:

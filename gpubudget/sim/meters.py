@@ -61,9 +61,14 @@ class PoolMeter:
 
     def hold(self, place: int, gpus: int, now: int, allocated: bool) -> None:  # noqa: FBT001 - the same
         """A workload takes GPUs of ready hosts, or lets go of them where ``gpus`` is negative."""
-        self.settle(now)
+        if self.pending:
+            self.settle(now)
+        else:
+            self.since = now
         self.idle -= gpus
-        (self.delivered if allocated else self.fillers).change(place, gpus, now)
+        lines = self.delivered if allocated else self.fillers
+        lines.base[place] -= gpus * now
+        lines.rate[place] += gpus
 
     def lose(self, gpus: int, now: int) -> None:
         """Free GPUs are no longer on a ready host, or are again where ``gpus`` is negative."""

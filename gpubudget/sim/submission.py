@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 from gpubudget.core.budget import Tree
 from gpubudget.core.events import Event
@@ -64,6 +65,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureRate:
+    """Hosts fail by a draw: so often for each 1,000 host-days."""
+
+    seed: int
+    per_thousand_days: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class BadRow:
     """A row of a trace that was left out: where it stands, and why."""
 
@@ -94,3 +103,4 @@ class Scenario:
     tree: Tree
     hosts: tuple[SimHost, ...]
     workloads: Workloads
+    failing: FailureRate | None = None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.submission import BadRow, Ending
@@ -53,15 +53,13 @@ class Trace:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[io.TextIOBase]:
-    """The text of a file, unpacked where it is packed; whatever is wrong with it becomes one sentence."""
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where it is packed; whatever is wrong with it becomes one sentence."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _MARK
             raw.seek(0)
-            unpacked = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed else raw
-            with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="") as text:
-                yield text
+            yield cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw))) if packed else raw
     except FileNotFoundError:
         raise InvalidInputError(f"there is no file {path}", hint="check the path") from None
     except UnicodeDecodeError:
@@ -70,6 +68,13 @@ def reading(path: Path) -> Iterator[io.TextIOBase]:
         raise InvalidInputError(f"{path} is damaged: {error}", hint="fetch or pack it anew") from None
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[io.TextIOBase]:
+    """The text of a file, with the same care."""
+    with unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        yield text
 
 
 def first_line(path: Path) -> str:

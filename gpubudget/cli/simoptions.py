@@ -1,0 +1,121 @@
+"""The options of ``simulate`` that say what is played: the trace, the budgets, the cluster, and what is assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpubudget.cli.values import DURATION, Whole, shown
+from gpubudget.errors import InvalidInputError, UsageError
+from gpubudget.sim.assume import Assumed
+from gpubudget.sim.played import Costs
+from gpubudget.sim.prepare import Choice, Rules
+from gpubudget.units import parse_share
+
+C = TypeVar("C", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path)
+_FACTOR = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?", re.ASCII)
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
+    """A share such as ``15%``, as an exact fraction."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """The fraction; a usage error for anything else."""
+        try:
+            return parse_share(str(value))
+        except InvalidInputError as error:
+            return self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+class Factor(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
+    """A number such as ``2.5``, as an exact fraction."""
+
+    name = "number"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """The fraction; a usage error for anything else."""
+        if not _FACTOR.fullmatch(str(value)):
+            self.fail(f"{shown(str(value))} is not a number such as 2.5", param, ctx)
+        return Fraction(str(value))
+
+
+SHARE, FACTOR = Share(), Factor()
+
+HOSTS, PER_HOST, GPUS = Whole("hosts", 1, 100_000), Whole("GPUs", 1, 64), Whole("GPUs", 0, 100_000)
+SEED, PEOPLE, GROUPS = Whole("seed", 0, 1 << 31), Whole("people", 1, 100_000), Whole("groups", 1, 10_000)
+
+_OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
+    ("trace", FILE, None, "CSV, SWF or an event log; may end in .gz."),
+    ("budgets", FILE, None, "A folder of budgets.  [default: those of an event log]"),
+    ("budgets-from-groups", None, None, "Make a budget of each group of the trace."),
+    ("weights", FILE, None, "Their shares: CSV, a group and a number a line.  [default: equal]"),
+    ("users-below-groups", None, None, "And a budget of each user below that of the group."),
+    ("hosts", HOSTS, None, "How many hosts.  [default: those of the budgets]"),
+    ("gpus-per-host", PER_HOST, "8", "How many GPUs each has."),
+    ("scale-load", FACTOR, None, "Move submissions together until so many times the capacity is asked for."),
+    ("seed", SEED, "0", "What is drawn is drawn from it."),
+    ("people", PEOPLE, "10", "Users of a group, where the trace names none."),
+    ("groups", GROUPS, "15", "Groups, where the trace names none."),
+    ("min-runtime-from", SHARE, "10%", "Minimum runtimes are drawn from this part of the run time,"),
+    ("min-runtime-to", SHARE, "100%", "to this part of it."),
+    ("unallocated", SHARE, "0%", "How many workloads have no minimum runtime."),
+    ("resumable", SHARE, "100%", "How many can go on where they were stopped."),
+    ("lookback", DURATION, None, "The lookback window.  [default: of the budgets, or 7d]"),
+    ("max-min-runtime", DURATION, None, "The longest minimum runtime.  [default: of the budgets, or 8h]"),
+    ("debug-gpus", GPUS, None, "GPUs of the debug lane.  [default: of the budgets, or none]"),
+    ("start-up", DURATION, "2m", "How long it takes to start again."),
+    ("stop-time", DURATION, "10s", "How long it takes to stop."),
+    ("checkpoint-every", DURATION, None, "How often work is saved.  [default: when it is stopped]"),
+    ("failures", FACTOR, None, "Hosts fail so often for each 1,000 host-days, 3.8 say.  [default: never]"),
+    ("failures-from", FILE, None, "CSV of failures: at_s,host,fault,repair_s,cause."),
+)
+"""Name, type (None for a flag), default and help."""
+
+
+def choice_options(command: C) -> C:
+    """Give a command the options of which ``choice_of`` makes a ``Choice``."""
+    for name, kind, default, says in reversed(_OPTIONS):
+        flag, metavar = kind is None, "FILE" if kind is FILE else None
+        shown = default is not None
+        option = click.option(
+            f"--{name}", type=kind, is_flag=flag, default=default, show_default=shown, metavar=metavar, help=says
+        )
+        command = option(command)
+    return command
+
+
+def choice_of(given: dict[str, Any]) -> Choice:
+    """What was chosen, from the values of all options; raises UsageError where they do not go together."""
+    if given["trace"] is None:
+        raise UsageError("there is nothing to play", hint="give a trace: --trace FILE")
+    if given["min_runtime_from"] > given["min_runtime_to"]:
+        raise UsageError("--min-runtime-from is more than --min-runtime-to")
+    if given["checkpoint_every"] == 0:
+        raise UsageError("--checkpoint-every must be more than 0", hint="without it, work is saved when it is stopped")
+    assumed = Assumed(
+        given["seed"], given["people"], given["groups"], given["min_runtime_from"], given["min_runtime_to"],
+        given["unallocated"], given["resumable"],
+    )  # fmt: skip
+    return Choice(
+        trace=given["trace"],
+        budgets=given["budgets"],
+        from_groups=given["budgets_from_groups"],
+        weights=given["weights"],
+        users_below_groups=given["users_below_groups"],
+        hosts=given["hosts"],
+        gpus_per_host=given["gpus_per_host"],
+        load=given["scale_load"],
+        assumed=assumed,
+        rules=Rules(given["lookback"], given["max_min_runtime"], given["debug_gpus"]),
+        costs=Costs(given["start_up"], given["stop_time"], given["checkpoint_every"]),
+        failures=given["failures_from"],
+        failure_rate=given["failures"],
+    )

@@ -1,0 +1,281 @@
+"""Our own event log as a trace: what people really submitted, so that last month can be replayed under other rules.
+
+How long each workload needs is recovered from when it started and stopped; under which budgets and on which hosts it
+came stands in the log. Knows the public format only. What a log cannot say is flagged, as for every trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gpubudget.core.budget import ROOT, Budget, DebugLane, Policy, Pool, Shares, Tree, parent_path
+from gpubudget.core.events import BudgetsApplied
+from gpubudget.core.workload import WorkloadSpec
+from gpubudget.errors import InvalidInputError
+from gpubudget.sim.eventfile import Finding, Line, read
+from gpubudget.sim.submission import BadRow, Ending, Failure, Fault, Scenario, SimHost, Submission, Workloads
+from gpubudget.sim.traces import unpacked
+from gpubudget.units import MINUTE
+
+_KEEPS = frozenset({"preempted", "drained", "forced"})
+_AWAY = {"lost": Fault.LOST, "draining": Fault.DRAIN}
+_STILL_AWAY = 365 * 24 * 60 * MINUTE
+
+
+@dataclass(slots=True)
+class _Told:
+    """A workload as far as the log has told of it. ``done`` is the run time that counts; times are milliseconds."""
+
+    at: int
+    spec: WorkloadSpec
+    line: int
+    budget: str | None
+    started: int | None = None
+    leaving: int | None = None
+    saved: int | None = None
+    done: int = 0
+    ran: bool = False
+    ending: Ending | None = None
+    cut: bool = False
+    gives_up: int | None = None
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class _Away:
+    """A host that is not at work: since when, since when it is empty, and why."""
+
+    at: int
+    fault: Fault
+    reason: str
+    empty: int | None = None
+
+
+@dataclass(slots=True)
+class _Story:
+    """All that the log has told so far."""
+
+    trees: list[tuple[int, Tree]] = field(default_factory=list)
+    hosts: dict[str, SimHost] = field(default_factory=dict)
+    away: dict[str, _Away] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    workloads: dict[str, _Told] = field(default_factory=dict)
+    bad: list[BadRow] = field(default_factory=list)
+    end: int = 0
+
+
+def read_history(path: Path) -> Scenario:
+    """The scenario that an event log tells of: its budgets, hosts, workloads and what happened to its hosts."""
+    story = _Story()
+    with unpacked(path) as lines:
+        _listen(story, lines)
+    if not story.trees or not story.hosts or not story.workloads:
+        what = "budgets" if not story.trees else "hosts" if not story.hosts else "workloads"
+        first = f"; line {story.bad[0].line}: {story.bad[0].why}" if story.bad else ""
+        raise InvalidInputError(
+            f"{path} tells of no {what}{first}", hint="`gpubudget get events -o jsonl` prints a whole log"
+        )
+    for name in list(story.away):
+        _back(story, name, max(story.end, story.away[name].at) + _STILL_AWAY)
+    found, assumptions = _submissions(story)
+    if not found:
+        raise InvalidInputError(f"{path} tells of no workload that ran", hint="replay a log of a longer time")
+    events = tuple((at, BudgetsApplied(tree)) for at, tree in story.trees[1:])
+    failures = tuple(sorted(story.failures, key=lambda failure: failure.at))
+    bad = tuple(sorted(story.bad, key=lambda row: row.line))
+    workloads = Workloads(path.name, found, assumptions, bad, failures, events)
+    return Scenario(story.trees[0][1], tuple(story.hosts.values()), workloads)
+
+
+def _listen(story: _Story, lines: Iterable[bytes]) -> None:
+    for line in read(lines):
+        if isinstance(line, Finding):
+            story.bad.append(BadRow(line.line, line.message))
+            continue
+        story.end = line.at
+        if line.kind == "budgets_applied":
+            try:
+                story.trees.append((line.at, _tree(line.data)))
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+                story.bad.append(BadRow(line.number, "its pools, budgets or policy make no tree"))
+        elif line.kind == "host":
+            _host(story, line)
+        elif line.kind == "submitted":
+            data = line.data
+            story.workloads[data["workload"]] = _Told(line.at, _spec(data), line.number, data["budget"])
+        elif (told := story.workloads.get(line.data.get("workload", ""))) is not None:
+            _tell(told, line)
+
+
+def _tell(told: _Told, line: Line) -> None:
+    data = line.data
+    match line.kind:
+        case "started":
+            told.started, told.saved, told.leaving, told.ran = line.at, None, None, True
+        case "checkpoint":
+            told.saved = line.at
+        case "stopping":
+            told.leaving = line.at
+        case "moved":
+            told.budget = data["budget"]
+        case "refused":
+            told.refused = data["reason"]
+        case "requeued":
+            told.ending, told.cut = None, False
+            if data.get("reason") == "failed":
+                told.done = 0
+        case "stopped":
+            _stopped(told, line.at, data)
+        case _:
+            pass
+
+
+def _stopped(told: _Told, at: int, data: dict[str, Any]) -> None:
+    """An attempt is over: how much of it counts for how long the workload needs."""
+    reason = data["reason"]
+    if data["attempt"] == 0 or told.started is None:
+        told.gives_up, told.ending = at, Ending.CANCELLED
+        return
+    started, told.started = told.started, None
+    if reason in {"finished", "failed", "cancelled"}:
+        told.done += (told.leaving if reason == "cancelled" and told.leaving is not None else at) - started
+        told.ending = Ending(reason)
+        return
+    until = told.saved if told.saved is not None else told.leaving if reason in _KEEPS else None
+    if told.spec.resumable:
+        told.done += max(0, (started if until is None else until) - started)
+    else:
+        told.cut = reason == "preempted"
+        told.done = at - started if told.cut else 0
+    told.ending = Ending.FINISHED if told.cut else None
+
+
+def _submissions(story: _Story) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
+    """The workloads whose run time is known or can be guessed, in order; the others are bad rows."""
+    found: list[Submission] = []
+    still = cut = 0
+    for told in story.workloads.values():
+        done, ending = told.done, told.ending or Ending.FINISHED
+        if told.started is not None:
+            done += story.end - told.started
+        if told.gives_up is not None:
+            done = max(done, told.gives_up - told.at)
+        if told.refused or (not told.ran and told.gives_up is None):
+            why = f"it was refused: {told.refused}" if told.refused else "it had not started when the log ended"
+            story.bad.append(BadRow(told.line, f"workload {told.spec.id}: {why}; nobody knows how long it runs"))
+            continue
+        still += told.ending is None
+        cut += told.cut
+        spec = told.spec if told.budget == told.spec.budget else _charged(told.spec, told.budget)
+        found.append(Submission(told.at, spec, max(1, done), ending, told.gives_up))
+    notes = ["How long each workload needs is what it ran in the log, without what was lost when it was stopped."]
+    if still:
+        notes.append(f"{still:,} workloads had not ended in the log: they are taken to need no more than they had run.")
+    if cut:
+        notes.append(
+            f"{cut:,} workloads ended preempted in the log: they are taken to need what they had run until then."
+        )
+    if any(told.gives_up is not None for told in story.workloads.values()):
+        notes.append(
+            "Workloads that were cancelled while they waited are cancelled at the same moment, whatever they do."
+        )
+    return tuple(found), tuple(notes)
+
+
+def _charged(spec: WorkloadSpec, budget: str | None) -> WorkloadSpec:
+    return WorkloadSpec(
+        spec.id, spec.owner, budget, spec.pools, spec.gpus, spec.hosts, spec.min_runtime, spec.max_runtime,
+        spec.resumable, spec.debug, spec.priority,
+    )  # fmt: skip
+
+
+def _spec(data: dict[str, Any]) -> WorkloadSpec:
+    pools = data.get("pools") or [data.get("pool") or "default"]
+    hosts = data.get("hosts")
+    if hosts is None and data.get("gpus_per_host"):
+        hosts = max(1, data["gpus"] // data["gpus_per_host"])
+    return WorkloadSpec(
+        data["workload"],
+        str(data.get("owner") or ""),
+        data["budget"],
+        tuple(pools),
+        data["gpus"],
+        hosts,
+        data["min_runtime_ms"],
+        data.get("max_runtime_ms"),
+        resumable=bool(data.get("resumable")),
+        debug=bool(data.get("debug")),
+        priority=data.get("priority", 0),
+    )
+
+
+def _host(story: _Story, line: Line) -> None:
+    name, state = line.data["host"], line.data["state"]
+    if "pool" in line.data and "gpus" in line.data:
+        story.hosts.setdefault(name, SimHost(name, line.data["pool"], line.data["gpus"]))
+    if state == "ready":
+        _back(story, name, line.at)
+    elif state in _AWAY and name not in story.away:
+        story.away[name] = _Away(line.at, _AWAY[state], str(line.data.get("reason", "")))
+    elif state == "drained" and name in story.away:
+        story.away[name].empty = line.at
+
+
+def _back(story: _Story, name: str, at: int) -> None:
+    """A host is at work again: it failed, and its repair took from when it was empty until now."""
+    away = story.away.pop(name, None)
+    if away is not None:
+        since = away.at if away.empty is None or away.fault is Fault.LOST else away.empty
+        story.failures.append(Failure(away.at, name, away.fault, at - since, away.reason))
+
+
+def _tree(data: dict[str, Any]) -> Tree:
+    """The tree of a ``budgets_applied`` line."""
+    below: dict[str, list[dict[str, Any]]] = {}
+    rows = {row["path"]: row for row in data["budgets"]}
+    for path, row in rows.items():
+        if path != ROOT:
+            below.setdefault(parent_path(path), []).append(row)
+    pools = [Pool(str(p["pool"]), int(p["gpus_per_host"]), int(p["hosts"])) for p in data.get("pools", [])]
+    root = rows.get(ROOT, {"path": ROOT, "share": "1/1"})
+    return Tree(_budget(root, below), tuple(pools), _policy(data["policy"]), str(data.get("cluster", "cluster")))
+
+
+def _budget(row: dict[str, Any], below: dict[str, list[dict[str, Any]]]) -> Budget:
+    by_pool = tuple((pool, Fraction(share)) for pool, share in (row.get("shares") or {}).items())
+    return Budget(
+        row["path"],
+        Shares(Fraction(row["share"]), by_pool),
+        managers=tuple(row.get("managers", ())),
+        members=tuple(row.get("members", ())),
+        previously=row.get("previously"),
+        children=tuple(_budget(child, below) for child in below.get(row["path"], ())),
+    )
+
+
+def _policy(data: dict[str, Any]) -> Policy:
+    usual = Policy()
+    times = {
+        name: data.get(f"{name}_ms", getattr(usual, name))
+        for name in (
+            "lookback", "max_min_runtime", "rebalance_interval", "grace_period", "failed_soon", "preempt_backoff",
+            "max_preempt_backoff",
+        )
+    }  # fmt: skip
+    lane = data.get("debug")
+    if lane is None:
+        return Policy(**times)
+    usual_lane = DebugLane(lane["gpus"])
+    return Policy(
+        **times,
+        debug=DebugLane(
+            lane["gpus"],
+            lane.get("max_gpus", usual_lane.max_gpus),
+            lane.get("max_runtime_ms", usual_lane.max_runtime),
+            lane.get("per_person", usual_lane.per_person),
+        ),
+    )
