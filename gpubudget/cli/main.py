@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "drain": ("hosts:drain", "Empty a host as protections end, and repair it."),
         "cordon": ("hosts:cordon", "Place nothing new on a host."),
         "uncordon": ("hosts:uncordon", "Give a host back to work."),
+        "simulate": ("simulate:simulate", "Play a trace through the scheduler and report what came of it."),
         "audit": ("audit:audit", "Recompute placements, ledger and preemptions from an event log."),
     },
     "Services": {
