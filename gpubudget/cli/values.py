@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import click
 
 from gpubudget.errors import InvalidInputError
-from gpubudget.units import parse_duration
+from gpubudget.units import parse_duration, parse_share
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _SHOWN = 60
@@ -50,6 +51,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of 
             self.fail(f"{text}; {error.hint}" if error.hint else text, param, ctx)
 
 
+class Share(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
+    """A part of the whole such as ``25%`` or ``1/3``, exactly."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """The fraction; a usage error for what is no share."""
+        if isinstance(value, Fraction):
+            return value
+        try:
+            return parse_share(str(value))
+        except InvalidInputError as error:
+            self.fail(f"{error.message.removeprefix('share ')}; {error.hint}", param, ctx)
+
+
 class Name(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
     """The name of something: not empty, printable and in one piece."""
 
@@ -69,3 +85,4 @@ HOST = Name("host")
 BUDGET = Name("budget")
 POOL = Name("pool")
 DURATION = Duration()
+SHARE = Share()

@@ -271,12 +271,27 @@ def test_a_lock_is_for_one_repository_and_one_daemon(
         (("--repo", ".", "--every", "soon"), 64, "'soon' is not a duration"),
         (("--repo", ".", "--every", "0"), 64, "--every is 0; it may be 1s to 1d"),
         (("--repo", ".", "--timeout", "2d"), 64, "--timeout is 2d; it may be 1s to 1d"),
-        (("--repo", ".", "--every", "5m", "--force"), 64, "--force goes with one round only"),
-        (("--repo", "ext::sh -c x"), 1, "names a program to run"),
-        (("--repo", "/no/such/place"), 1, "there is no repository at '/no/such/place'"),
-        (("--repo", ".", "--ref", "--all"), 1, "is not the name of a branch or tag"),
-        (("--repo", ".", "--ref", "a" * 40), 1, "is a commit id; only a branch or tag is reconciled"),
-        (("--repo", ".", "--path", "../x"), 1, "does not name a folder inside the repository"),
+        (("--repo", ".", "--every", "5m", "--force"), 64, "--force goes with one round and one cluster only"),
+        (("--repo", "ext::sh -c x"), 64, "names a program to run"),
+        (("--repo", "/no/such/place"), 64, "there is no repository at '/no/such/place'"),
+        (("--repo", ".", "--ref", "--all"), 64, "is not the name of a branch or tag"),
+        (("--repo", ".", "--ref", "a" * 40), 64, "is a commit id; only a branch or tag is reconciled"),
+        (("--repo", ".", "--path", "../x"), 64, "does not name a folder inside the repository"),
+        (("--repo", ".", "--cluster", "a", "../x", "http://a", "t"), 64, "does not name a folder inside the"),
+        (("--repo", ".", "--cluster", "a", "x", "nonsense", "t"), 64, "is not the URL of a daemon"),
+        (("--repo", ".", "--cluster", "a", "x", "http://a", "t", "--path", "y"), 64, "--path goes with one cluster"),
+        (("--repo", ".", *("--cluster", "a", "x", "http://a", "t") * 2), 64, "two clusters have the same name"),
+        (("--repo", ".", "--cluster", "a", "x", "http://a", "t", "--force"), 64, "--force goes with one round and one"),
+        (("--repo", ".", "--commit", "a" * 40), 64, "--commit needs --force and --reason"),
+        (("--repo", ".", "--commit", "a" * 40, "--force", "--reason", " "), 64, "--commit needs --force and --reason"),
+        (("--repo", ".", "--commit", "abc", "--force", "--reason", "x"), 64, "'abc' is not a whole commit id"),
+        (("--repo", ".", "--reason", "x"), 64, "--reason goes with --commit only"),
+        (("--repo", ".", "--max-removed", "some"), 64, "'some' is not a whole number from 0 to 1,000,000"),
+        (("--repo", ".", "--max-moved", "0.5"), 64, "'0.5' is not a share; write a percentage"),
+        (("--repo", ".", "--max-moved", "120%"), 64, "is more than the whole (100%)"),
+        (("--repo", ".", "--require-signed", "/no/such/file"), 64, "'/no/such/file' does not exist"),
+        (("--repo", ".", "status"), 64, "options of reconcile do not go with status"),
+        (("suspend",), 64, "Missing option '--reason'"),
     ],
 )
 def test_wrong_options_are_one_sentence(
@@ -311,4 +326,158 @@ def test_options_can_be_set_by_variables(
     monkeypatch.setenv("GPUBUDGET_RECONCILE_REPO", str(repo.path))
     monkeypatch.setenv("GPUBUDGET_RECONCILE_REF", "live")
     assert cli("reconcile").code == 0
+    assert server.commit == commit
+
+
+# how it stands
+
+
+def test_status_tells_seen_applied_since_when_and_why_not(server: BudgetsServer, repo: GitRepo, cli: Cli) -> None:
+    """For people, programs and Prometheus; before the first round it says that there was none."""
+    none = cli("reconcile", "status")
+    assert (none.code, none.out, none.err) == (0, "", "nothing was reconciled from here yet\n")
+    first = repo.commit(budgets(language="50%"))
+    cli("reconcile", "--repo", str(repo.path))
+    second = repo.commit({"budgets/budget.yaml": "broken: ["})
+    cli("reconcile", "--repo", str(repo.path))
+    head, row, why = cli("reconcile", "status").out.splitlines()
+    assert head.split() == ["DAEMON", "REPOSITORY", "REF", "STATUS", "SINCE", "LAST", "SEEN", "APPLIED"]
+    assert row.split()[:4] == [server.url, str(repo.path), "main", "failed"]
+    assert row.split()[-2:] == [second[:12], first[:12]]
+    assert why.startswith(f"{server.url}: the budgets at commit {second} have ")
+    (found,) = json.loads(cli("reconcile", "status", "-o", "json").out)["reconcilers"]
+    assert (found["seen"], found["applied"], found["status"], found["rounds"]) == (second, first, "failed", 1)
+    assert found["since"].endswith("Z")
+    metrics = cli("reconcile", "status", "-o", "prometheus").out
+    assert 'status="failed"} 1.0' in metrics
+    assert f'seen="{second}",applied="{first}"' in metrics
+
+
+def test_metrics_are_written_after_each_round(server: BudgetsServer, repo: GitRepo, cli: Cli, tmp_path: Path) -> None:
+    """Readable for the collector; a place that cannot be written is a warning, and the budgets are applied."""
+    commit = repo.commit(budgets(language="50%"))
+    file = tmp_path / "gpubudget.prom"
+    assert cli("reconcile", "--repo", str(repo.path), "--metrics-file", str(file)).code == 0
+    assert f'gpubudget_reconcile_commit_info{{cluster="",target="{server.url}"' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o644
+    done = cli("reconcile", "--repo", str(repo.path), "--metrics-file", str(tmp_path / "no/such/place"))
+    assert (done.code, server.commit) == (0, commit)
+    assert "warning: cannot write" in done.err
+
+
+# several clusters
+
+
+def test_each_of_several_clusters_has_its_own_result(
+    server: BudgetsServer, repo: GitRepo, cli: Cli, tmp_path: Path
+) -> None:
+    """One that is invalid and one whose token is missing hide nothing of those that work."""
+    with budgets_server() as other:
+        folders = ("one", "two", "broken")
+        texts = {name: budgets(language=f"{10 * n}%") for n, name in enumerate(folders, start=1)}
+        texts["broken"]["budgets/budget.yaml"] = "nonsense"
+        files = {f"{name}/{file}": text for name, tree in texts.items() for file, text in tree.items()}
+        commit = repo.commit(files)
+        token = tmp_path / "token"
+        token.write_text("gpb_x")
+        away = "http://127.0.0.1:1"
+        clusters = (
+            ("broken", "broken/budgets", away, str(token)),
+            ("locked", "one/budgets", f"{server.url}/x", str(tmp_path / "missing")),
+            ("one", "one/budgets", server.url, str(token)),
+            ("two", "two/budgets", other.url, str(token)),
+        )
+        options = [word for cluster in clusters for word in ("--cluster", *cluster)]
+        done = cli("reconcile", "--repo", str(repo.path), *options, "-o", "json")
+        reports = [json.loads(line) for line in done.out.splitlines()]
+        told = {report["cluster"]: report["status"] for report in reports}
+        assert told == {"broken": "failed", "locked": "failed", "one": "applied", "two": "applied"}
+        assert done.code == 1
+        assert (server.commit, other.commit) == (commit, commit)
+        assert server.applied is not None
+        assert other.applied is not None
+        assert server.applied["digest"] != other.applied["digest"]
+        text = cli("reconcile", "status").out
+        assert [line.split()[0] for line in text.splitlines()[:5]] == ["CLUSTER", "broken", "locked", "one", "two"]
+        assert "locked: the token file" in text
+        done = cli("reconcile", "--repo", str(repo.path), *options[5:])
+        assert done.code == 4
+        assert [line for line in done.out.splitlines() if line.startswith("cluster")] == [
+            "cluster    locked", "cluster    one", "cluster    two"
+        ]  # fmt: skip
+        assert cli("reconcile", "--repo", str(repo.path), *options[10:]).code == 0
+
+
+# what a person decides
+
+
+@pytest.mark.usefixtures("daemon")
+def test_suspended_by_a_person_until_a_person_resumes(repo: GitRepo, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a reason and a name that every reconciler is told; a reconciler's token may not do it."""
+    repo.commit(budgets(language="30%"))
+    place = ("reconcile", "--repo", str(repo.path))
+    cli(*place, "--force")
+    done = cli("reconcile", "suspend", "--reason", "we count")
+    assert done.code == 0
+    assert done.out.startswith("suspended by admin at 20")
+    assert cli("reconcile", "suspend", "--reason", "x").err.startswith(
+        "error: it is suspended already, by admin: we co"
+    )
+    second = repo.commit(budgets(language="35%"))
+    held = cli(*place)
+    assert (held.code, held.err) == (0, "")
+    assert held.out.splitlines()[-1].startswith("suspended  nothing is applied, suspended by admin since 20")
+    assert "suspended by admin since" in cli("reconcile", "status").out
+    robot = cli("token", "create", "robot", "--role", "reconciler").out.strip()
+    with monkeypatch.context() as patch:
+        patch.setenv("GPUBUDGET_TOKEN", robot)
+        assert cli("reconcile", "resume").code == 4
+    assert cli("reconcile", "resume").out.startswith("resumed; it was suspended by admin since 20")
+    assert cli("reconcile", "resume").err.startswith("error: it is not suspended")
+    assert cli(*place).out.splitlines()[-1].startswith(f"applied    {second[:12]}, ")
+
+
+@pytest.mark.usefixtures("daemon")
+def test_an_emergency_is_on_the_daemons_record_and_holds(repo: GitRepo, cli: Cli) -> None:
+    """The commit that was named is applied, by whom and why is kept, and the next round leaves it."""
+    first = repo.commit(budgets(language="40%"))
+    place = ("reconcile", "--repo", str(repo.path))
+    cli(*place, "--force")
+    second = repo.commit(budgets(language="45%"))
+    cli(*place)
+    done = cli(*place, "--force", "--commit", first, "--reason", "45% was a slip")
+    assert done.code == 0
+    assert f"note       an emergency: commit {first} instead of {second}: 45% was a slip" in done.out.splitlines()
+    assert cli(*place).out.splitlines()[-1].startswith("suspended  nothing is applied, suspended by admin since")
+    assert json.loads(cli("get", "budgets", "-o", "json").out)["commit"] == first
+    assert cli("reconcile", "resume").code == 0
+    repo.git("revert", "--no-edit", second)
+    assert cli(*place).out.splitlines()[-1].endswith("no change of budgets")
+
+
+def test_only_signed_commits_are_applied_where_that_is_required(
+    server: BudgetsServer, repo: GitRepo, cli: Cli, tmp_path: Path
+) -> None:
+    """The file of allowed signers is an option."""
+    commit = repo.commit(budgets(language="40%"))
+    (tmp_path / "signers").write_text("")
+    done = cli("reconcile", "--repo", str(repo.path), "--require-signed", str(tmp_path / "signers"))
+    assert (done.code, server.requests) == (1, [])
+    assert f"error: commit {commit} is not signed" in done.err
+
+
+def test_limits_are_options(server: BudgetsServer, repo: GitRepo, cli: Cli) -> None:
+    """A refusal names the numbers and the limit; with another limit it is applied."""
+    repo.commit(budgets(a="10%", b="10%", c="10%", d="10%"))
+    place = ("reconcile", "--repo", str(repo.path))
+    cli(*place)
+    commit = repo.commit(budgets(a="10%", b="10%"))
+    done = cli(*place)
+    assert done.code == 1
+    assert (
+        f"error: commit {commit} would remove 2 of 4 budgets (50.0%): c, d; at most 10 and 1/3 go at once" in done.err
+    )
+    assert "hint: " in done.err
+    assert cli(*place, "--max-removed-part", "50%", "--max-removed", "1").code == 1
+    assert cli(*place, "--max-removed-part", "50%").code == 0
     assert server.commit == commit
