@@ -7,7 +7,7 @@ and what would be too long is cut row by row, with a link to the whole. Knows no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -88,11 +88,21 @@ class Fared:
     preemptions: Markdown
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error of the budgets: where it is, what is wrong and the way out."""
+
+    place: str
+    message: str
+    hint: str
+
+
 def of_review(review: Review, place: Place, limit: int) -> str:
     """The comment on a plan, in at most ``limit`` bytes of UTF-8."""
     plan = review.plan
     written = [change for change in plan.changes if change.follows is None or change.fields]
-    follows = [change for change in (*plan.changes, *plan.follows) if change not in written]
+    along = [change for change in plan.changes if change.follows is not None and not change.fields]
+    follows = [*along, *plan.follows]
     view = {
         "review": review,
         "verdict": verdict(review),
@@ -116,10 +126,9 @@ def of_review(review: Review, place: Place, limit: int) -> str:
     return _fitting("plan", view, place, limit)
 
 
-def of_problems(validation: dict[str, Any], place: Place, limit: int) -> str:
-    """The comment where there is no plan, since the budgets are not valid; from the JSON that ``validate`` writes."""
-    view = {"errors": validation["errors"], "problems": validation["problems"]}
-    return _fitting("problems", view, place, limit)
+def of_problems(problems: Sequence[Problem], place: Place, limit: int) -> str:
+    """The comment where there is no plan, since the budgets are not valid."""
+    return _fitting("problems", {"problems": list(problems)}, place, limit)
 
 
 def verdict(review: Review) -> Markdown:

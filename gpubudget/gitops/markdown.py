@@ -95,4 +95,5 @@ def _visible(character: str) -> str:
 
 
 def _entity(found: re.Match[str]) -> str:
-    return f"&#{ord(found[0])};"
+    """A character that Markdown does not take for its own. A formula's needs more: its documentation names this."""
+    return "<span>$</span>" if found[0] == "$" else f"&#{ord(found[0])};"
