@@ -39,7 +39,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Budgets": {
         "validate": ("validate:validate", "Show every problem of a budgets repository at once."),
+        "fmt": ("fmt:fmt", "Put budget files into their canonical layout."),
         "reconcile": ("reconcile:reconcile", "Apply the budgets of a git commit to the daemon."),
+        "plan": ("plan:plan", "Show what a change of budgets means, for whom, before it is made."),
+        "apply": ("apply:apply", "Apply a plan exactly as it was reviewed."),
+        "owners": ("owners:owners", "Write the CODEOWNERS file that the managers make."),
+        "approvals": ("owners:approvals", "Say whose approval a change of budgets still lacks."),
         "usage": ("usage:usage", "Show what budgets get and what they have used."),
     },
     "Cluster": {

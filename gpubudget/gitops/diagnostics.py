@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -143,6 +143,18 @@ class Diagnostic:
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """By place, then by rule, each one once."""
     return tuple(sorted(dict.fromkeys(diagnostics), key=lambda found: (found.position, found.rule, found.message)))
+
+
+def in_place(diagnostics: Iterable[Diagnostic], files: Mapping[str, bytes]) -> tuple[Diagnostic, ...]:
+    """In order, each with what stands at its place in ``files``."""
+    lines: dict[str, list[str]] = {}
+    placed = []
+    for found in in_order(diagnostics):
+        file = found.position.file
+        if file not in lines:
+            lines[file] = files.get(file, b"").decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
+        placed.append(replace(found, source=excerpt(lines[file], found.position)))
+    return tuple(placed)
 
 
 def quoted(text: str) -> str:

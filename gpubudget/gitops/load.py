@@ -8,13 +8,14 @@ empty or broken set of files is never an empty tree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import tzinfo
 from fractions import Fraction
 
 from gpubudget.core.budget import ROOT, Budget, Shares, Tree, child_path
 from gpubudget.gitops import rules, structure
 from gpubudget.gitops.advice import warnings
-from gpubudget.gitops.diagnostics import Diagnostic, Position, excerpt, in_order, quoted
+from gpubudget.gitops.diagnostics import Diagnostic, Position, in_order, in_place, quoted
 from gpubudget.gitops.document import BudgetFile, ClusterFile, read_budget, read_cluster
 from gpubudget.gitops.sums import over_the_whole
 from gpubudget.gitops.yamlfile import MAX_PROBLEMS, Value, parse
@@ -39,17 +40,23 @@ def is_read(path: str) -> bool:
     return path.lower().endswith(SUFFIXES) and not any(part.startswith(".") for part in path.split("/"))
 
 
-def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = ()) -> LoadResult:
+Known = dict[tuple[str, bytes | None, tzinfo], tuple[BudgetFile, list[Diagnostic]]]
+"""What has been read from a file's name and bytes before; a second tree is mostly like the first."""
+
+
+def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = (), known: Known | None = None) -> LoadResult:
     """The tree that ``files`` describe, by path below the tree's folder; files that are not YAML are left alone.
 
-    ``unread`` says what is there and could not be read; it is no less of a problem than what was.
+    ``unread`` says what is there and could not be read; it is no less of a problem than what was. ``known`` saves
+    reading a file twice, and is added to.
     """
+    known = {} if known is None else known
     problems = list(unread)
     if sum(map(len, files.values())) > MAX_TREE_BYTES:
         return LoadResult(None, (_too_large(f"the files have more than {MAX_TREE_BYTES:,} bytes in all"),))
     names = _budget_files(files, problems)
     cluster = _load_cluster(files, problems)
-    budgets = {path: _load_budget(name, files.get(name), cluster, problems) for path, name in names.items()}
+    budgets = {path: _load_budget(name, files.get(name), cluster, problems, known) for path, name in names.items()}
     problems += _broken_rules(budgets, cluster)
     reached = rules.walk(budgets, problems)
     if len(reached) > MAX_BUDGETS:
@@ -57,26 +64,14 @@ def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = ()) -> 
     problems += rules.folders(budgets, reached)
     problems += rules.former_paths(reached)
     if any(problem.is_error for problem in problems):
-        return LoadResult(None, _shown_in_place(problems, files))
+        return LoadResult(None, in_place(problems, files))
     problems += warnings(reached, cluster)
     tree = Tree(_build(reached), cluster.pools, cluster.policy, cluster.name, cluster.timezone)
-    return LoadResult(tree, _shown_in_place(problems, files))
+    return LoadResult(tree, in_place(problems, files))
 
 
 def _too_large(message: str) -> Diagnostic:
     return Diagnostic("tree-size", Position(BUDGET_FILE), message, "put budgets that are managed alike together")
-
-
-def _shown_in_place(problems: list[Diagnostic], files: Mapping[str, bytes]) -> tuple[Diagnostic, ...]:
-    """The problems in the order of their places, each with the line that it is about."""
-    lines: dict[str, list[str]] = {}
-    found = []
-    for problem in in_order(problems):
-        file = problem.position.file
-        if file not in lines:
-            lines[file] = files.get(file, b"").decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
-        found.append(replace(problem, source=excerpt(lines[file], problem.position)))
-    return tuple(found)
 
 
 def _budget_files(files: Mapping[str, bytes], problems: list[Diagnostic]) -> dict[str, str]:
@@ -112,11 +107,16 @@ def _load_cluster(files: Mapping[str, bytes], problems: list[Diagnostic]) -> Clu
     return cluster
 
 
-def _load_budget(name: str, data: bytes | None, cluster: ClusterFile, problems: list[Diagnostic]) -> BudgetFile:
-    value, found = _parsed("budget", name, data) if data is not None else (None, [])
-    budget = read_budget(name, value, cluster.zone, found)
-    problems += _bounded(name, found)
-    return budget
+def _load_budget(
+    name: str, data: bytes | None, cluster: ClusterFile, problems: list[Diagnostic], known: Known
+) -> BudgetFile:
+    key = (name, data, cluster.zone)
+    if key not in known:
+        value, found = _parsed("budget", name, data) if data is not None else (None, [])
+        budget = read_budget(name, value, cluster.zone, found)
+        known[key] = (budget, _bounded(name, found))
+    problems += known[key][1]
+    return known[key][0]
 
 
 def _parsed(kind: str, name: str, data: bytes) -> tuple[Value, list[Diagnostic]]:

@@ -1,5 +1,6 @@
 """Reading a folder: everything that is there is either read or a problem."""
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.gitops.folder import load_folder, read_folder
+from gpubudget.gitops.load import MAX_TREE_BYTES
 from gpubudget.gitops.yamlfile import MAX_BYTES
 
 Nobody = Callable[[], None]
@@ -132,3 +134,25 @@ def test_names_that_are_no_text_are_problems(tree: Path) -> None:
     odd.mkdir()
     (odd / "budget.yaml").write_text("kind: Budget\n")
     assert [rule for rule, _ in found(tree)] == ["file-name"]
+
+
+def test_of_a_folder_that_is_far_too_large_just_enough_is_read(tree: Path) -> None:
+    """Once there is more in all than a tree may have, reading ends, in the folder and below it."""
+    for number in range(15):
+        (tree / f"{number:02d}.yaml").write_bytes(b"#" * MAX_BYTES)
+        (tree / f"{number:02d}").mkdir()
+        (tree / f"{number:02d}" / "budget.yaml").write_bytes(b"#" * MAX_BYTES)
+    files, _ = read_folder(tree)
+    assert MAX_TREE_BYTES < sum(map(len, files.values())) <= MAX_TREE_BYTES + MAX_BYTES
+    assert found(tree) == [("tree-size", "budget.yaml")]
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_a_problem(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails in the middle of a file is not the end of it."""
+
+    def broken(*_: int) -> bytes:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "read", broken)
+    [problem, *_] = load_folder(tree).diagnostics
+    assert (problem.rule, problem.message) == ("file-unreadable", "a/budget.yaml cannot be read: input/output error")

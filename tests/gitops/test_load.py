@@ -287,3 +287,11 @@ def test_a_timezone_that_does_not_exist_is_refused(load: Load, name: str) -> Non
     text = f'kind: Cluster\npools: {{h100: {{hosts: 9, gpus_per_host: 8}}}}\ntimezone: "{name}"\n'
     [found] = load({"cluster.yaml": text}).diagnostics
     assert (found.rule, found.position) == ("timezone-unknown", Position("cluster.yaml", 3, 11))
+
+
+def test_a_tree_is_bounded_in_all(load: Load) -> None:
+    """Many files that are each small enough are refused together, unread."""
+    files = {f"a{i}/budget.yaml": b"#" * 900_000 for i in range(9)}
+    [found] = load(files).diagnostics
+    assert (found.rule, found.message) == ("tree-size", "the files have more than 8,000,000 bytes in all")
+    assert [problem.rule for problem in load(dict(list(files.items())[:8])).diagnostics].count("yaml-empty") == 8

