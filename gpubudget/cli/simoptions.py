@@ -15,6 +15,7 @@ from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.sim.assume import Assumed
 from gpubudget.sim.played import Costs
 from gpubudget.sim.prepare import Choice, Rules
+from gpubudget.sim.synthetic import MIXES, PRESETS
 from gpubudget.units import parse_share
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -50,17 +51,23 @@ class Factor(click.ParamType):  # type: ignore[type-arg]  # older versions of cl
 SHARE, FACTOR = Share(), Factor()
 
 HOSTS, PER_HOST, GPUS = Whole("hosts", 1, 100_000), Whole("GPUs", 1, 64), Whole("GPUs", 0, 100_000)
+DAYS, PRESET, MIX = Whole("days", 1, 3_650), click.Choice(list(PRESETS)), click.Choice(list(MIXES))
 SEED, PEOPLE, GROUPS = Whole("seed", 0, 1 << 31), Whole("people", 1, 100_000), Whole("groups", 1, 10_000)
 
 _OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
     ("trace", FILE, None, "CSV, SWF or an event log; may end in .gz."),
-    ("budgets", FILE, None, "A folder of budgets.  [default: those of an event log]"),
+    ("synthetic", SEED, None, "Make up work from this seed, instead of a trace."),
+    ("preset", PRESET, "lab", "A lab of 150 people that asks for 2.5 times 1,024 GPUs, or 88 GPUs."),
+    ("mix", MIX, None, "Sizes and run times like those of another cluster.  [default: of the preset]"),
+    ("days", DAYS, None, "For how many days.  [default: of the preset]"),
+    ("debug-sessions", FACTOR, None, "Debug sessions a person and working day, added to a trace.  [default: none]"),
+    ("budgets", FILE, None, "A folder of budgets.  [default: those of an event log or a preset]"),
     ("budgets-from-groups", None, None, "Make a budget of each group of the trace."),
     ("weights", FILE, None, "Their shares: CSV, a group and a number a line.  [default: equal]"),
     ("users-below-groups", None, None, "And a budget of each user below that of the group."),
-    ("hosts", HOSTS, None, "How many hosts.  [default: those of the budgets]"),
+    ("hosts", HOSTS, None, "How many hosts.  [default: those of the budgets or the preset]"),
     ("gpus-per-host", PER_HOST, "8", "How many GPUs each has."),
-    ("scale-load", FACTOR, None, "Move submissions together until so many times the capacity is asked for."),
+    ("scale-load", FACTOR, None, "Ask for so many times the capacity: submissions move together."),
     ("seed", SEED, "0", "What is drawn is drawn from it."),
     ("people", PEOPLE, "10", "Users of a group, where the trace names none."),
     ("groups", GROUPS, "15", "Groups, where the trace names none."),
@@ -94,18 +101,23 @@ def choice_options(command: C) -> C:
 
 def choice_of(given: dict[str, Any]) -> Choice:
     """What was chosen, from the values of all options; raises UsageError where they do not go together."""
-    if given["trace"] is None:
-        raise UsageError("there is nothing to play", hint="give a trace: --trace FILE")
+    made_up = given["synthetic"] is not None
+    if made_up == (given["trace"] is not None):
+        raise UsageError("there must be one thing to play", hint="give --trace FILE, or --synthetic SEED")
     if given["min_runtime_from"] > given["min_runtime_to"]:
         raise UsageError("--min-runtime-from is more than --min-runtime-to")
     if given["checkpoint_every"] == 0:
         raise UsageError("--checkpoint-every must be more than 0", hint="without it, work is saved when it is stopped")
     assumed = Assumed(
-        given["seed"], given["people"], given["groups"], given["min_runtime_from"], given["min_runtime_to"],
+        given["synthetic"] if made_up else given["seed"], given["people"], given["groups"], given["min_runtime_from"], given["min_runtime_to"],
         given["unallocated"], given["resumable"],
     )  # fmt: skip
     return Choice(
         trace=given["trace"],
+        preset=given["preset"] if made_up else None,
+        mix=given["mix"],
+        days=given["days"],
+        debug_sessions=given["debug_sessions"],
         budgets=given["budgets"],
         from_groups=given["budgets_from_groups"],
         weights=given["weights"],

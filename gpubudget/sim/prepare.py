@@ -12,7 +12,7 @@ from pathlib import Path
 from gpubudget.core.budget import DebugLane, Policy, Pool, Tree
 from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.gitops.folder import load_folder
-from gpubudget.sim import assume, faults, grouptree, history, traces
+from gpubudget.sim import assume, faults, grouptree, history, synthetic, traces
 from gpubudget.sim.assume import Assumed
 from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import FailureRate, Scenario, SimHost
@@ -46,11 +46,17 @@ class Rules:
 class Choice:
     """All that was chosen for a run, but for the scheduler.
 
-    ``budgets`` is a folder; without one the tree is made from the trace's groups, or is that of an event log. With
-    ``hosts`` there is one pool of that many; otherwise they are those of the budgets or of the log.
+    ``budgets`` is a folder; without one the tree is made from the trace's groups, or is that of an event log or of the
+    ``preset``. With ``hosts`` there is one pool of that many; otherwise they are those of the budgets, log or preset.
+    Without a ``trace`` the work is made up: ``preset`` and, where they are given, ``mix`` and ``days``.
+    ``debug_sessions`` are added to a trace, for each person and working day; a preset has some by itself.
     """
 
-    trace: Path
+    trace: Path | None = None
+    preset: str | None = None
+    mix: str | None = None
+    days: int | None = None
+    debug_sessions: Fraction | None = None
     budgets: Path | None = None
     from_groups: bool = False
     weights: Path | None = None
@@ -66,14 +72,16 @@ class Choice:
 
     def named(self) -> tuple[tuple[str, str], ...]:
         """Names and values of what was chosen, for the report."""
-        shares = "those of the log" if self.budgets is None else str(self.budgets)
+        played = self.trace.name if self.trace else f"synthetic, {self.preset}"
+        shares = f"those of the {'log' if self.trace else 'preset'}" if self.budgets is None else str(self.budgets)
         if self.from_groups:
             shares = f"from groups, weights of {self.weights.name}" if self.weights else "from groups, equal"
         pairs = [
-            ("trace", self.trace.name),
+            ("trace", played),
             ("budgets", shares),
             ("hosts", "as given" if self.hosts is None else f"{self.hosts} of {self.gpus_per_host} GPUs"),
             ("load", "as it is" if self.load is None else f"{float(self.load):g} times the capacity"),
+            ("debug sessions", "as they are" if self.debug_sessions is None else f"{float(self.debug_sessions):g}"),
             ("seed", str(self.assumed.seed)),
             ("start-up", format_duration(self.costs.start_up)),
             ("checkpoints", "when stopped" if self.costs.checkpoint_every is None
@@ -90,12 +98,19 @@ def prepare(choice: Choice) -> Scenario:
         raise UsageError("the budgets come from a folder or from the trace's groups, not from both")
     if choice.weights is not None and not choice.from_groups:
         raise UsageError("weights are for budgets that are made from groups", hint="add --budgets-from-groups")
-    found = _told(choice) if traces.first_line(choice.trace).startswith("{") else _foreign(choice)
+    if choice.trace is None:
+        found = _made_up(choice)
+    elif traces.first_line(choice.trace).startswith("{"):
+        found = _told(choice, choice.trace)
+    else:
+        found = _foreign(choice, choice.trace)
     tree = replace(found.tree, policy=choice.rules.of(found.tree.policy))
     workloads = found.workloads
-    if choice.load is not None:
+    if choice.trace is not None and choice.load is not None:
         gpus = sum(host.gpus for host in found.hosts)
         workloads = assume.scale_load(workloads, gpus, choice.load)
+    if choice.trace is not None and choice.debug_sessions is not None:
+        workloads = synthetic.with_debug(workloads, choice.assumed.seed, tree, choice.debug_sessions)
     notes: tuple[str, ...] = ()
     failures = workloads.failures
     if choice.failures is not None:
@@ -108,14 +123,42 @@ def prepare(choice: Choice) -> Scenario:
     return Scenario(tree, found.hosts, workloads, rate)
 
 
-def _told(choice: Choice) -> Scenario:
+def _made_up(choice: Choice) -> Scenario:
+    """The scenario of a preset, with the budgets, hosts and amounts that were chosen."""
+    known = synthetic.PRESETS.get(choice.preset or "")
+    if known is None:
+        raise UsageError("there is nothing to play", hint="give --trace FILE, or --synthetic SEED")
+    if choice.from_groups:
+        raise UsageError("made-up work has no groups to make budgets from", hint="leave --budgets-from-groups out")
+    pool = Pool(POOL, choice.gpus_per_host, choice.hosts or known.hosts)
+    if choice.budgets is None:
+        tree = synthetic.lab_tree(pool)
+    else:
+        tree = read_tree(choice.budgets)
+        if choice.hosts is not None or not any(each.hosts for each in tree.pools):
+            tree = replace(tree, pools=(replace(pool, name=tree.pools[0].name),))
+    tree = replace(tree, policy=choice.rules.of(tree.policy))
+    assumed, demand = choice.assumed, known.demand
+    demand = replace(
+        demand,
+        mix=demand.mix if choice.mix is None else synthetic.MIXES[choice.mix],
+        days=choice.days or demand.days,
+        load=demand.load if choice.load is None else choice.load,
+        debug_sessions=demand.debug_sessions if choice.debug_sessions is None else choice.debug_sessions,
+        unallocated=assumed.unallocated,
+        resumable=assumed.resumable,
+        least_part=assumed.least_part,
+        most_part=assumed.most_part,
+    )
+    return Scenario(tree, _hosts(tree), synthetic.generate(assumed.seed, tree, demand))
+
+
+def _told(choice: Choice, path: Path) -> Scenario:
     """The scenario of an event log, with other budgets or hosts where they were chosen."""
-    found = history.read_history(choice.trace)
+    found = history.read_history(path)
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if choice.from_groups:
-        raise UsageError(
-            f"{choice.trace} is an event log and has budgets of its own", hint="leave --budgets-from-groups out"
-        )
+        raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")
     if choice.budgets is not None:
         tree, workloads = read_tree(choice.budgets), replace(workloads, events=())
     if choice.hosts is not None:
@@ -124,9 +167,9 @@ def _told(choice: Choice) -> Scenario:
     return Scenario(tree, hosts, workloads)
 
 
-def _foreign(choice: Choice) -> Scenario:
+def _foreign(choice: Choice, path: Path) -> Scenario:
     """The scenario of another cluster's trace."""
-    trace = traces.read_trace(choice.trace)
+    trace = traces.read_trace(path)
     named = assume.name(trace, choice.assumed)
     given = () if choice.hosts is None else (Pool(POOL, choice.gpus_per_host, choice.hosts),)
     if choice.budgets is not None:
@@ -137,11 +180,9 @@ def _foreign(choice: Choice) -> Scenario:
         payers, notes = assume.payers_in(tree, named, trace)
     else:
         if not choice.from_groups:
-            raise UsageError(
-                f"{choice.trace} says nothing of budgets", hint="use --budgets FOLDER, or --budgets-from-groups"
-            )
+            raise UsageError(f"{path} says nothing of budgets", hint="use --budgets FOLDER, or --budgets-from-groups")
         if not given:
-            raise UsageError(f"{choice.trace} says nothing of hosts", hint="use --hosts N, and --gpus-per-host")
+            raise UsageError(f"{path} says nothing of hosts", hint="use --hosts N, and --gpus-per-host")
         weights = None if choice.weights is None else grouptree.read_weights(choice.weights)
         below = choice.users_below_groups
         policy = choice.rules.of(Policy())

@@ -17,7 +17,7 @@ from math import exp, fsum, log, sqrt
 from gpubudget.core.budget import ROOT, Budget, DebugLane, Policy, Pool, Shares, Tree
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.errors import InvalidInputError
-from gpubudget.sim.submission import Ending, Scenario, SimHost, Submission, Workloads
+from gpubudget.sim.submission import Ending, SimHost, Submission, Workloads
 from gpubudget.units import DAY, HOUR, MINUTE, SECOND, format_share
 
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -91,7 +91,7 @@ class Demand:
     ``load`` is the GPU-time asked for over what the hosts can give. ``gap_variation`` is the coefficient of variation
     of the gaps between submissions (1 would be Poisson). The next workload belongs to the same sweep as the last one
     (same person and size, about the same run time) with probability ``sweeps``. ``debug_sessions`` are a working day's
-    sessions of short debug runs, for each person.
+    sessions of short debug runs, for each person. The four before it are as in ``assume.Assumed``.
     """
 
     mix: Mix = VENUS
@@ -100,8 +100,10 @@ class Demand:
     gap_variation: int = 15
     zipf: float = 0.9
     sweeps: float = 0.7
-    unallocated: float = 0.15
-    resumable: float = 0.6
+    unallocated: Fraction = Fraction(0)
+    resumable: Fraction = Fraction(1)
+    least_part: Fraction = Fraction(1, 10)
+    most_part: Fraction = Fraction(1)
     debug_sessions: Fraction = Fraction(1)
 
 
@@ -232,6 +234,8 @@ class _Draw:
     def __init__(self, rng: random.Random, tree: Tree, demand: Demand) -> None:
         self.rng, self.demand = rng, demand
         self.longest = tree.policy.max_min_runtime
+        self.unallocated, self.resumable = float(demand.unallocated), float(demand.resumable)
+        self.parts = float(demand.least_part), float(demand.most_part)
         self.people = list(people(tree))
         rng.shuffle(self.people)
         self.busy = list(accumulate((place + 1) ** -demand.zipf for place in range(len(self.people))))
@@ -247,7 +251,7 @@ class _Draw:
         place = min(max(self.place + rng.gauss(0, 0.03), 0.0), 1.0)
         run = max(SECOND, int(run_time(self.size, place) * SECOND))
         # all draws are made whatever is done with them: other settings leave the workloads the same otherwise
-        free, resumable, part = rng.random(), rng.random(), rng.uniform(0.2, 1.0)
+        free, resumable, part = rng.random(), rng.random(), rng.uniform(*self.parts)
         ending = rng.choices(*zip(*demand.mix.endings, strict=True))[0]
         least = min(max(MINUTE, int(run * part) // MINUTE * MINUTE), self.longest)
         spec = WorkloadSpec(
@@ -256,8 +260,8 @@ class _Draw:
             self.person.budget,
             (self.pool.name,),
             self.gpus,
-            min_runtime=0 if free < demand.unallocated else least,
-            resumable=resumable < demand.resumable,
+            min_runtime=0 if free < self.unallocated else least,
+            resumable=resumable < self.resumable,
         )
         return spec, run, ending
 
@@ -297,7 +301,9 @@ def _pools(tree: Tree) -> tuple[list[Pool], list[int]]:
 
 
 def _assumptions(demand: Demand, debug: int) -> tuple[str, ...]:
-    free, resumable = (format_share(Fraction(str(part))) for part in (demand.unallocated, demand.resumable))
+    free, resumable, least, most = (
+        format_share(part) for part in (demand.unallocated, demand.resumable, demand.least_part, demand.most_part)
+    )
     what = (
         f"All workloads are made up: sizes and run times as on {demand.mix.name}, for {demand.days} days at "
         f"{float(demand.load):g} times what the hosts can give."
@@ -311,8 +317,8 @@ def _assumptions(demand: Demand, debug: int) -> tuple[str, ...]:
         "is one more of the same sweep."
     )
     how = (
-        f"{free} ask for no minimum runtime; the others for 20% to 100% of their run time, at most the longest "
-        f"allowed. {resumable} can resume."
+        f"{free} ask for no minimum runtime; the others for {least} to {most} of their run time, at most the longest "
+        f"allowed. {resumable} can go on where they were stopped."
     )
     return what, when, who, how, _debug_assumption(demand.debug_sessions, debug)
 
@@ -329,7 +335,7 @@ PROJECTS = (25, 20, 15, 15, 15, 10)
 RESEARCHERS = (30, 20, 20, 20, 10)
 
 
-def lab_tree(hosts: int, policy: Policy | None = None, gpus_per_host: int = 8) -> Tree:
+def lab_tree(pool: Pool, policy: Policy | None = None) -> Tree:
     """A lab of 150 researchers: 5 programs of 6 projects of 5 people, with uneven shares."""
     programs = []
     for program, program_share in PROGRAMS:
@@ -345,7 +351,7 @@ def lab_tree(hosts: int, policy: Policy | None = None, gpus_per_host: int = 8) -
         programs.append(Budget(program, _percent(program_share), children=tuple(projects)))
     root = Budget(ROOT, Shares(Fraction(1)), children=tuple(programs))
     lane = Policy(debug=DebugLane(8, max_runtime=DEBUG_LIMIT))
-    return Tree(root, (Pool("gpus", gpus_per_host, hosts),), policy or lane, cluster="lab")
+    return Tree(root, (pool,), policy or lane, cluster="lab")
 
 
 def _percent(percent: int) -> Shares:
@@ -354,19 +360,13 @@ def _percent(percent: int) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A cluster that needs no files: ``hosts`` of 8 GPUs, and what comes."""
+    """A lab that needs no files: how many hosts, and what comes."""
 
-    says: str
     hosts: int
     demand: Demand = field(default_factory=Demand)
 
 
-PRESETS = {
-    "lab": Preset("150 researchers on 1,024 GPUs, 2.5 times what there is, for 28 days", 128),
-    "lab-88": Preset(
-        "150 researchers on 88 GPUs, 2.5 times what there is, for 28 days", 11, Demand(debug_sessions=Fraction(1, 5))
-    ),
-}
+PRESETS = {"lab": Preset(128), "lab-88": Preset(11, Demand(debug_sessions=Fraction(1, 5)))}
 
 
 def hosts_of(tree: Tree) -> tuple[SimHost, ...]:
@@ -376,9 +376,3 @@ def hosts_of(tree: Tree) -> tuple[SimHost, ...]:
         for pool in tree.pools
         for number in range(1, pool.hosts + 1)
     )
-
-
-def scenario(seed: int, preset: Preset, tree: Tree | None = None) -> Scenario:
-    """A preset with everything that a run needs; ``tree`` takes the place of the lab's."""
-    found = tree or lab_tree(preset.hosts)
-    return Scenario(found, hosts_of(found), generate(seed, found, preset.demand))

@@ -537,7 +537,7 @@ def _who(decision: Decision) -> str:
 def random_scenario(seed: int) -> Scenario:
     """A few days on a small cluster with much work, some of it debug, unallocated, cancelled, or with a time limit."""
     rng = random.Random(seed)
-    lab = synthetic.lab_tree(6)
+    lab = synthetic.lab_tree(Pool("gpus", 8, 6))
     demand = synthetic.Demand(days=2, load=Fraction(2), sweeps=0.5, debug_sessions=Fraction(1, 10))
     hosts = tuple(SimHost(f"h{number}", "gpus", 8) for number in range(6))
     failures = [

@@ -7,20 +7,22 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
 
-from gpubudget.core.budget import Policy, reserve
+from gpubudget.core.budget import Policy, Pool, reserve
 from gpubudget.core.events import BudgetsApplied
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim import synthetic
+from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.submission import Submission
-from gpubudget.sim.synthetic import MIXES, PHILLY, VENUS, Demand, Preset, generate, lab_tree, people
+from gpubudget.sim.synthetic import MIXES, PHILLY, VENUS, Demand, generate, lab_tree, people
 from gpubudget.units import DAY, HOUR, MINUTE
 
-LAB = lab_tree(128)
+LAB = lab_tree(Pool("gpus", 8, 128))
 
 
 @cache
@@ -163,7 +165,7 @@ def test_debug_workloads_join_a_trace() -> None:
 def test_nothing_is_asked_for_that_is_refused() -> None:
     """Every workload is accepted by the scheduler, on a large cluster and on a small one."""
     for hosts in (128, 3):
-        tree = lab_tree(hosts)
+        tree = lab_tree(Pool("gpus", 8, hosts))
         scheduler = Scheduler()
         scheduler.handle(BudgetsApplied(tree), 0)
         found = generate(2, tree, Demand(days=2)).submissions
@@ -173,7 +175,7 @@ def test_nothing_is_asked_for_that_is_refused() -> None:
 
 def test_a_shorter_longest_minimum_changes_nothing_else() -> None:
     """The settings of a policy change what is declared, and neither who comes, nor when, nor for how long."""
-    short = lab_tree(128, replace(LAB.policy, max_min_runtime=HOUR))
+    short = lab_tree(Pool("gpus", 8, 128), replace(LAB.policy, max_min_runtime=HOUR))
     one, other = lab(), generate(1, short, Demand(days=7)).submissions
     assert [(a.at, a.run_time, a.spec.owner, a.spec.gpus, a.ending) for a in one] == [
         (b.at, b.run_time, b.spec.owner, b.spec.gpus, b.ending) for b in other
@@ -196,13 +198,26 @@ def test_the_lab_has_150_people() -> None:
 
 @pytest.mark.parametrize("preset", synthetic.PRESETS)
 def test_presets_need_no_files(preset: str) -> None:
-    """A preset is a tree, its hosts and its workloads."""
-    known = synthetic.PRESETS[preset]
-    small = Preset(known.says, known.hosts, replace(known.demand, days=1))
-    scenario = synthetic.scenario(1, small)
-    assert len(scenario.hosts) == known.hosts
-    assert scenario.workloads.submissions
-    assert all(scenario.workloads.assumptions)
+    """A preset is a tree, its hosts and its workloads; budgets, days and amounts can be others."""
+    found = prepare(Choice(preset=preset, days=1))
+    assert len(found.hosts) == synthetic.PRESETS[preset].hosts
+    assert found.workloads.submissions
+    assert all(found.workloads.assumptions)
+    other = prepare(Choice(preset=preset, days=2, hosts=2, load=Fraction(1), mix="philly", debug_sessions=Fraction(0)))
+    assert len(other.hosts) == 2
+    assert not any(each.spec.debug for each in other.workloads.submissions)
+    assert sum(gpu_time(other.workloads.submissions)) >= 16 * 2 * DAY
+
+
+def test_debug_sessions_are_added_to_any_trace(tmp_path: Path) -> None:
+    """Also to one of another cluster; its people are the members of the budgets made from its groups."""
+    trace = tmp_path / "t.csv"
+    rows = [f"j{n},{n * 3600},u{n % 5},g{n % 2},1,600,," for n in range(200)]
+    trace.write_text("job_id,submit_s,user,group,gpus,duration_s,state,gpu_type\n" + "\n".join(rows))
+    found = prepare(Choice(trace, from_groups=True, hosts=1, debug_sessions=Fraction(2)))
+    debug = [each for each in found.workloads.submissions if each.spec.debug]
+    assert len(debug) > 20
+    assert {each.spec.budget for each in debug} == {"g0", "g1"}
 
 
 @pytest.mark.parametrize("demand", [Demand(days=0), Demand(load=Fraction(0))])
@@ -224,5 +239,5 @@ def test_mixes_are_whole() -> None:
 
 def test_a_policy_without_protection_is_possible() -> None:
     """Where the longest minimum is 0 everything is unallocated."""
-    tree = lab_tree(4, Policy(max_min_runtime=0))
+    tree = lab_tree(Pool("gpus", 8, 4), Policy(max_min_runtime=0))
     assert not any(each.spec.allocated for each in generate(1, tree, Demand(days=1)).submissions)
