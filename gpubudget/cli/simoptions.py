@@ -108,8 +108,9 @@ def choice_of(given: dict[str, Any]) -> Choice:
         raise UsageError("--min-runtime-from is more than --min-runtime-to")
     if given["checkpoint_every"] == 0:
         raise UsageError("--checkpoint-every must be more than 0", hint="without it, work is saved when it is stopped")
+    seed = given["synthetic"] if made_up else given["seed"]
     assumed = Assumed(
-        given["synthetic"] if made_up else given["seed"], given["people"], given["groups"], given["min_runtime_from"], given["min_runtime_to"],
+        seed, given["people"], given["groups"], given["min_runtime_from"], given["min_runtime_to"],
         given["unallocated"], given["resumable"],
     )  # fmt: skip
     return Choice(
