@@ -6,6 +6,7 @@ stderr, and in the files only where it is asked for.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -91,6 +92,8 @@ def simulate(
     """
     if len(policies) > 1 and (log or as_csv):
         raise UsageError("--log and --csv are of one policy", hint="give one --policy")
+    for path in (log, out, as_json, as_csv):
+        _check(path)
     choice = choice_of(given)
     scenario = prepare(choice)
     runs = []
@@ -174,6 +177,17 @@ def _log(path: Path | None) -> Iterator[TextIO | None]:
             yield stream
     except OSError as error:
         raise _unwritten(path, error) from None
+
+
+def _check(path: Path | None) -> None:
+    """Say before the run what would be a pity after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: it is a folder", hint="give the path of a file")
+    if not os.access(path.parent, os.W_OK):
+        why = "may not be written to" if path.parent.is_dir() else "does not exist"
+        raise InvalidInputError(f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path")
 
 
 def _write(path: Path, text: str) -> None:
