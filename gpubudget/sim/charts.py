@@ -194,7 +194,8 @@ def ranges(rows: Sequence[Range], width: int) -> str:
     height, room = (_ROW + lift) * len(rows) + _BOTTOM, width - left - 26
 
     def x(wait: int) -> float:
-        return left + room * math.log(max(wait, SECOND) / SECOND) / math.log(max(last, 10 * SECOND) / SECOND)
+        shown = min(max(wait, SECOND), last)
+        return left + room * math.log(shown / SECOND) / math.log(max(last, 10 * SECOND) / SECOND)
 
     parts, free = [], 0.0
     for tick in (tick for tick in _WAIT_TICKS if tick <= last):

@@ -1,0 +1,73 @@
+"""Runs held against each other: differences by budget, and who is best at what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from gpubudget.sim.compare import Good, Unit, differences, side_by_side
+from gpubudget.sim.measures import Measures, measure
+from gpubudget.units import HOUR
+from tests.made_runs import Did, made, tree
+
+
+@pytest.fixture(scope="module")
+def before() -> Measures:
+    """``a`` waits an hour for ``b``; both have a half."""
+    did = [Did("w", "a", 8, 0, HOUR, [(HOUR, 2 * HOUR)]), Did("v", "b", 8, 0, HOUR, [(0, HOUR)])]
+    return measure(made(tree({"a": "1/2", "b": "1/2"}), did, until=2 * HOUR))
+
+
+@pytest.fixture(scope="module")
+def after() -> Measures:
+    """``a`` has three quarters and goes first; ``b`` is gone, and there is ``c``."""
+    did = [Did("w", "a", 8, 0, HOUR, [(0, HOUR)])]
+    return measure(made(tree({"a": "3/4", "c": "1/4"}), did, until=2 * HOUR))
+
+
+def test_differences_are_by_budget(before: Measures, after: Measures) -> None:
+    """A budget that is in one tree only has nothing on the other side; those that are gone come last."""
+    found = {one.path: one for one in differences(before, after)}
+    assert list(found) == ["/", "a", "c", "b"]
+    assert found["a"].share == (Fraction(1, 2), Fraction(3, 4))
+    assert found["a"].wait_p50_ms == found["a"].wait_p90_ms == (HOUR, 0)
+    assert found["a"].delivered_gpu_ms == (8 * HOUR, 8 * HOUR)
+    assert found["b"].delivered_gpu_ms == (8 * HOUR, None)
+    assert found["c"].preempted == (None, 0)
+    assert all(one.changed for one in found.values())
+
+
+def test_the_same_run_twice_differs_in_nothing(before: Measures) -> None:
+    """Then no budget has changed."""
+    assert not any(one.changed for one in differences(before, before))
+
+
+def test_programs_are_told_from_what_is_below(before: Measures) -> None:
+    """The root and what stands directly below it are not deep."""
+    one = differences(before, before)[1]
+    assert [replace(one, path=path).deep for path in ("/", "a", "a/b")] == [False, False, True]
+
+
+def test_the_best_of_a_row(before: Measures, after: Measures) -> None:
+    """The shorter wait is best, two equal ones both are if a third is worse, and where all are equal nobody is."""
+    found = {contest.name: contest for contest in side_by_side([before, after, after])}
+    longest = found["longest wait"]
+    assert (longest.figures, longest.good, longest.best) == ((HOUR, 0, 0), Good.LOW, (1, 2))
+    assert found["funded GPU-hours"].best == (0,)
+    assert found["impact"].unit is Unit.RATIO
+    same = {contest.name: contest for contest in side_by_side([before, before])}
+    assert all(contest.best == () for contest in same.values())
+
+
+def test_what_no_run_has_is_left_out(before: Measures) -> None:
+    """There are no debug workloads, so nothing is said of them."""
+    assert not any(contest.name.startswith("debug") for contest in side_by_side([before]))
+
+
+def test_preemptions_are_neither_good_nor_bad(before: Measures) -> None:
+    """More of them may be what makes waits short."""
+    more = replace(before, preemptions=replace(before.preemptions, count=5))
+    contest = next(one for one in side_by_side([before, more]) if one.name == "preemptions")
+    assert (contest.figures, contest.best) == ((0, 5), ())
