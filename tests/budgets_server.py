@@ -47,8 +47,8 @@ class BudgetsServer:
 
     def _apply(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         tree = plain.decode(Tree, body["tree"])
-        named = {"tree", "commit", "author", "committed_ms", "digest", "descends_from", "force", "notes"}
-        assert set(body) - {"suspend"} == named
+        named = {"tree", "commit", "author", "committed_ms", "digest", "descends_from", "force"}
+        assert set(body) - {"suspend"} == named | {"notes", "approvers", "plan"}
         if plain.digest(tree) != body["digest"]:
             return problem(422, "the digest is not that of the tree")
         if self.applied:

@@ -74,6 +74,14 @@ def _budgets(client: Client, name: str | None, _filters: Filters) -> Answered:
     return found[0], views.per_pool(found)
 
 
+def _history(client: Client, name: str | None, _filters: Filters) -> Answered:
+    """What was applied, newest first; a name is a commit, or how it begins."""
+    rows = [row for row in client.get("/v1/budgets/history")["applied"] if row["commit"].startswith(name or "")]
+    if name and not rows:
+        raise NotFoundError(f"no commit {name!r} was applied", hint="`gpubudget get budgets --history` lists them")
+    return {"applied": rows}, rows
+
+
 def _listed(kind: str, key: str) -> Callable[[Client, str | None, Filters], Answered]:
     """A list that the API gives whole; a name picks the rows whose ``key`` it is."""
 
@@ -107,6 +115,9 @@ KINDS = {
 }
 
 
+_APPLIED = Kind(_history, views.APPLIED, "commit")
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -114,6 +125,7 @@ Examples:
   gpubudget get workloads --all --owner alice -o json
   gpubudget get hosts -w
   gpubudget get budgets language/olmo -o yaml
+  gpubudget get budgets --history -o wide    # what was applied, by whom, and what it changed
   gpubudget get events -o jsonl > events.jsonl
   gpubudget get events WORKLOAD --follow"""
 )
@@ -122,6 +134,7 @@ Examples:
 @click.option("--state", type=Name("state"), help="Workloads in these states only: running,pending.")
 @click.option("--budget", type=BUDGET, help="Workloads of this budget and those below it only.")
 @click.option("--owner", type=Name("owner"), help="Workloads of this person only.")
+@click.option("--history", is_flag=True, help="Budgets: what was applied, newest first; NAME is a commit.")
 @click.option("--all", is_flag=True, help="Workloads that have ended, too.")
 @click.option("--after", type=Whole("after", 0, 10**15), help="Events behind this number of the log only.")
 @click.option("--kind", type=Name("kind"), help="Events of this kind only: started.")
@@ -151,15 +164,23 @@ def get(
         show_events(client, events, output)
         return
     filters = Filters(more["state"], more["budget"], more["owner"], ended=more["all"])
+    kind = _APPLIED if more["history"] else KINDS[what]
     if watch:
-        _watch(client, KINDS[what], name, filters, output, interval)
-    elif text := _text(client, KINDS[what], name, filters, output):
+        _watch(client, kind, name, filters, output, interval)
+    elif text := _text(client, kind, name, filters, output):
         click.echo(text)
+
+
+_FITTING = {
+    "workloads": {"state", "budget", "owner", "all"},
+    "budgets": {"history"},
+    "events": {"after", "kind", "follow"},
+}
 
 
 def _check_fit(what: str, options: dict[str, Any]) -> None:
     """Refuse options that this kind knows nothing of, before anything is asked."""
-    fitting = {"workloads": {"state", "budget", "owner", "all"}, "events": {"after", "kind", "follow"}}.get(what, set())
+    fitting = _FITTING.get(what, set())
     odd = [name for name, value in options.items() if value not in {None, False} and name not in fitting]
     if odd:
         raise UsageError(

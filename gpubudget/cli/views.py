@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gpubudget.cli.output import NOTHING, Column, Row, ago, gpus, share
 from gpubudget.units import about_duration, format_gpu_hours
 
@@ -109,6 +111,24 @@ BUDGETS = [
     Column("MANAGERS", lambda b: b.get("managers")),
     Column("MEMBERS", lambda b: b.get("members")),
     Column("TITLE", lambda b: b.get("title"), wide=True),
+]
+
+
+def _changes(applied: Row) -> str:
+    """What it changed, in short: its lines, counted by how they begin."""
+    verbs = Counter(line.split(" ", 1)[0] for line in str(applied.get("plan") or "").splitlines())
+    return ", ".join(f"{many} {verb}" for verb, many in verbs.items())
+
+
+APPLIED = [
+    Column("APPLIED", lambda a: ago(a["applied_ms"]), right=True),
+    Column("COMMIT", lambda a: a["commit"][:12]),
+    Column("AUTHOR", lambda a: a.get("author")),
+    Column("APPROVED BY", lambda a: a.get("approvers")),
+    Column("APPLIED BY", lambda a: f"{a.get('by') or NOTHING}{' (forced)' if a.get('forced') else ''}"),
+    Column("CHANGES", _changes),
+    Column("DIGEST", lambda a: a.get("digest"), wide=True),
+    Column("NOTES", lambda a: "; ".join(a.get("notes") or []), wide=True),
 ]
 
 

@@ -20,7 +20,10 @@ from gpubudget.errors import ConflictError, ForbiddenError, InvalidInputError, N
 HISTORY = 1_000
 LONGEST_REASON = 500
 MOST_NOTES = 100
+LONGEST_PLAN = 10_000
 
+_UNKNOWN: dict[str, Any] = {"by": None, "forced": False, "notes": [], "approvers": [], "plan": ""}
+"""What older versions did not keep."""
 _RESUME = "gpubudget reconcile resume ends that; --force applies all the same"
 
 
@@ -34,7 +37,7 @@ async def budgets(call: Call) -> Response:
 
 def _applied(row: Row) -> dict[str, Any]:
     known = {"commit": row[1], "author": row[2], "committed_ms": row[3], "applied_ms": row[4], "digest": row[5]}
-    return {**known, **json.loads(row[7])}
+    return {**known, **_UNKNOWN, **json.loads(row[7])}
 
 
 async def applied(call: Call) -> Response:
@@ -47,8 +50,9 @@ async def applied(call: Call) -> Response:
 
 
 async def history(call: Call) -> Response:
-    """GET /v1/budgets/history: what was applied, newest first."""
-    return answer({"applied": [_applied(row) for row in call.service.store.applied(HISTORY)]})
+    """GET /v1/budgets/history?limit=: what was applied, newest first."""
+    limit = call.number("limit", HISTORY, 1, HISTORY)
+    return answer({"applied": [_applied(row) for row in call.service.store.applied(limit)]})
 
 
 async def apply(call: Call) -> Response:
@@ -59,7 +63,13 @@ async def apply(call: Call) -> Response:
     committed = fields.number("committed_ms", 0, 10**15, 0)
     digest, ancestor = fields.text("digest", longest=200), fields.text("descends_from", None, longest=200)
     force, suspend = fields.flag("force"), fields.text("suspend", None, longest=LONGEST_REASON)
-    audit = {"by": call.token.name, "forced": force, "notes": list(fields.texts("notes", MOST_NOTES, ()))}
+    audit = {
+        "by": call.token.name,
+        "forced": force,
+        "notes": list(fields.texts("notes", MOST_NOTES, ())),
+        "approvers": list(fields.texts("approvers", MOST_NOTES, (), longest=200)),
+        "plan": fields.text("plan", "", longest=LONGEST_PLAN, empty=True),
+    }
     fields.raw("parents", None)
     fields.done()
     check_tree(tree)

@@ -72,6 +72,21 @@ def configured(variables: Mapping[str, str], settings: Mapping[str, str]) -> dic
 def run(
     arguments: Sequence[str], env: Mapping[str, str], *, folder: Path | None = None, shown: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
+    """A finished git command and what it printed, as text; see ``run_bytes``."""
+    done = run_bytes(arguments, env, folder=folder, shown=shown, timeout=timeout)
+    said = (done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return subprocess.CompletedProcess(arguments, done.returncode, *said)
+
+
+def run_bytes(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    shown: str,
+    timeout: float,
+    stdin: bytes = b"",
+) -> subprocess.CompletedProcess[bytes]:
     """A finished git command. It and whatever it started is ended at the time limit, and if we are interrupted."""
     pipe = subprocess.PIPE
     try:
@@ -79,7 +94,7 @@ def run(
             ["git", *arguments],  # noqa: S607 - the git of the PATH is meant
             cwd=folder,
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=pipe if stdin else subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
             start_new_session=True,
@@ -87,15 +102,14 @@ def run(
     except FileNotFoundError as error:
         raise not_installed() from error
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(stdin or None, timeout=timeout)
     except BaseException as error:
         _end(process)
         if isinstance(error, subprocess.TimeoutExpired):
             hint = "see whether the place answers, or give a longer --timeout"
             raise RepositoryError(f"git {arguments[0]} on {shown} took longer than {timeout:g} s", hint=hint) from None
         raise
-    said = (out.decode(errors="replace"), err.decode(errors="replace"))
-    return subprocess.CompletedProcess(arguments, process.returncode, *said)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
 def not_installed() -> RepositoryError:

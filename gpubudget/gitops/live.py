@@ -25,9 +25,13 @@ def _path_before(change: Change) -> str:
 
 
 def _live(path: str, pool: PoolChange, now: Figures) -> Live:
-    running, balance = now["running"], now["balance_gpu_ms"]
+    running, usage = now["running"], now["usage_gpu_ms"]
     covered = pool.after.guarantee.__floor__() if pool.after else 0
-    more = sum(
-        sign * standing.entitlement_gpu_ms for sign, standing in ((1, pool.after), (-1, pool.before)) if standing
-    )
-    return Live(path, pool.pool, now["usage_gpu_ms"], balance, balance + more, running, max(running - covered, 0))
+    balance_after = _entitlement(pool, now["entitlement_gpu_ms"]) - usage
+    return Live(path, pool.pool, usage, now["balance_gpu_ms"], balance_after, running, max(running - covered, 0))
+
+
+def _entitlement(pool: PoolChange, now: int) -> int:
+    """What the daemon's entitlement becomes: as much more or less as the plan says for a whole window."""
+    before, after = (standing.entitlement_gpu_ms if standing else 0 for standing in (pool.before, pool.after))
+    return now * after // before if before else after

@@ -30,7 +30,7 @@ from gpubudget.gitops.load import LoadResult, load_tree
 from gpubudget.gitops.lock import exclusive
 from gpubudget.gitops.plan import plan
 from gpubudget.gitops.record import Record, Refusal
-from gpubudget.gitops.report import Report, Status, time_text
+from gpubudget.gitops.report import Report, Status, plan_lines, time_text
 from gpubudget.gitops.repository import Commit, Repository, open_repository
 from gpubudget.gitops.signatures import signer
 from gpubudget.gitops.source import Source
@@ -269,6 +269,8 @@ class _Cycle:
             forced,
             (*self.report.notes, *([f"signed by {self.report.signer}"] if self.report.signer else [])),
             stop,
+            commit.approvers,
+            "\n".join(plan_lines(self.report.plan)),
         )
         try:
             self._patiently(lambda: self._target.apply(application))

@@ -73,10 +73,14 @@ def lines(report: Report) -> list[str]:
     if report.budgets:
         told.append(f"validated  {_count(report.budgets, 'budget')}")
     told += [f"note       {note}" for note in report.notes]
-    told += [_change_line(change) for change in report.plan.changes]
-    told += [_setting_line(setting) for setting in report.plan.settings]
+    told += plan_lines(report.plan)
     told.append(f"{report.status.value:<9}  {_outcome(report)}")
     return told
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """A line for each change of a plan."""
+    return [*map(_change_line, plan.changes), *map(_setting_line, plan.settings)]
 
 
 def _outcome(report: Report) -> str:

@@ -11,18 +11,21 @@ The only module that uses GitPython. Knows nothing of what is in the files. Its 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubudget.errors import ConflictError, InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic, Position
 from gpubudget.gitops.gitprocess import RepositoryError, configured, environment, not_installed, printable, reason, run
 from gpubudget.gitops.load import is_read
+from gpubudget.gitops.objects import Objects
 from gpubudget.gitops.source import Source, folder_parts, full_names
 from gpubudget.gitops.yamlfile import MAX_BYTES
 
@@ -36,25 +39,31 @@ MAX_ENTRIES = 20_000
 MAX_DEPTH = 64
 
 _FETCHED = "refs/gpubudget/fetched"
+_APPROVERS = re.compile(r"^(?:Approved|Reviewed)-by:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _LINK_MODE = 0o120000
 _KINDS = {"commit": "a commit", "tree": "a folder", "blob": "a file", "submodule": "a submodule", "link": "a link"}
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit: its full id, who wrote it (``Name <address>``), when it was made (milliseconds) and its parents."""
+    """A commit: its full id, who wrote it (``Name <address>``), when it was made (milliseconds) and its parents.
+
+    ``approvers`` are those whom its message names in lines such as ``Approved-by: Hanna``.
+    """
 
     id: str
     author: str
     committed: int
     parents: tuple[str, ...]
+    approvers: tuple[str, ...] = ()
 
 
 class Repository:
     """An open repository; see ``open_repository``. All ids are full commit ids."""
 
-    def __init__(self, repo: Repo, source: Source, env: dict[str, str], timeout: float) -> None:
+    def __init__(self, repo: Repo, objects: Objects, source: Source, env: dict[str, str], timeout: float) -> None:
         self._repo = repo
+        self._objects = objects
         self._source = source
         self._env = env
         self._timeout = timeout
@@ -88,7 +97,9 @@ class Repository:
             _content(found)
             author = f"{found.author.name or ''} <{found.author.email or ''}>"
             parents = tuple(parent.hexsha for parent in found.parents)
-            return Commit(found.hexsha, printable(author, 200), found.committed_date * 1_000, parents)
+            names = (printable(name.strip(), 200) for name in _APPROVERS.findall(str(found.message)))
+            approvers = tuple(dict.fromkeys(names))
+            return Commit(found.hexsha, printable(author, 200), found.committed_date * 1_000, parents, approvers)
 
     def signature(self, commit: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> tuple[str, str, str]:
         """What git says of a commit's signature: a letter (``%G?`` of git's formats), the signer's name and key."""
@@ -142,6 +153,7 @@ class Repository:
         total = 0
         with self._clear(f"read {path!r} at commit {commit}"):
             folder = self._folder(commit, path)
+            self._objects.read_below(folder.hexsha)
             for item in _walk(folder):
                 name = str(item.path).removeprefix(f"{folder.path}/")
                 if name in files:
@@ -250,9 +262,10 @@ def open_repository(
         _prepare(mirror, env, timeout)
     if scratch is not None:
         env |= _objects_in(scratch, env, place, source.shown, timeout)
-    repo = _open(place, env, source.shown)
+    objects = Objects(env, place, source.shown, timeout)
+    repo = _open(place, env, source.shown, objects)
     try:
-        yield Repository(repo, source, env, timeout)
+        yield Repository(repo, objects, source, env, timeout)
     finally:
         repo.close()
 
@@ -276,8 +289,11 @@ def _objects_in(scratch: Path, env: dict[str, str], place: Path, shown: str, tim
     return {"GIT_OBJECT_DIRECTORY": str(scratch), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if objects else {}
 
 
-def _open(place: Path, env: dict[str, str], shown: str) -> Repo:
-    """GitPython's repository, which starts git with the variables given and not with those of this process."""
+def _open(place: Path, env: dict[str, str], shown: str, objects: Objects) -> Repo:
+    """GitPython's repository, which starts git with the variables given and not with those of this process.
+
+    What is in ``objects`` is not asked for again.
+    """
     try:
         from git import Git, Repo  # noqa: PLC0415 - it fails to import where git is missing
         from git.exc import InvalidGitRepositoryError, NoSuchPathError  # noqa: PLC0415
@@ -291,6 +307,20 @@ def _open(place: Path, env: dict[str, str], shown: str) -> Repo:
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, cwd=self.working_dir, env=env, stdin=istream, stdout=pipe, stderr=pipe)
             return self.AutoInterrupt(process, command)
+
+        def get_object_header(self, ref: str | bytes) -> tuple[str, str, int]:
+            name = ref.decode() if isinstance(ref, bytes) else ref
+            if name in objects.kept:
+                kind, data = objects.kept[name]
+                return name, kind, len(data)
+            return super().get_object_header(name)
+
+        def stream_object_data(self, ref: str | bytes) -> tuple[str, str, int, Any]:
+            name = ref.decode() if isinstance(ref, bytes) else ref
+            if name in objects.kept:
+                kind, data = objects.kept[name]
+                return name, kind, len(data), io.BytesIO(data)
+            return super().stream_object_data(name)
 
     class OwnRepo(Repo):
         GitCommandWrapperType = OwnGit

@@ -1,7 +1,8 @@
 """What people review before budgets change: a plan with where its two trees are from, and all that is known about it.
 
-A value that can be written to a file and read back unchanged; a checksum over all of it ties what is applied to what
-was reviewed. Renderings (text, Markdown, JSON) are made from it elsewhere, and nothing here reads git or a daemon.
+A value that can be written to a file and read back unchanged. Its checksum ties what is applied to what was reviewed,
+and a seal over all of it shows whether the file was changed.
+Renderings (text, Markdown, JSON) are made from it elsewhere, and nothing here reads git or a daemon.
 """
 
 from __future__ import annotations
@@ -132,17 +133,17 @@ class Review:
         return {live.pool: live for live in self.live if live.path == path}
 
 
+def checksum(review: Review) -> str:
+    """What tells what would be applied, and to what, from everything else; the same whenever the plan is made."""
+    before, after = review.before, review.after
+    return plain.digest([before.commit, before.digest, after.commit, after.merged, after.digest])
+
+
 def to_json(review: Review) -> dict[str, Any]:
     """The review as plain data, with its counts and its checksum; shares are ``num/den``, times milliseconds."""
     found: dict[str, Any] = {"format": FORMAT, **_bare(plain.encode(review))}
     found["counts"] = review.plan.counts() | {"follows": len(review.plan.follows)}
-    found["checksum"] = checksum(review)
-    return found
-
-
-def checksum(review: Review) -> str:
-    """What tells a review from every other one; the digests in it stand for the two trees."""
-    return plain.digest(review)
+    return found | {"checksum": checksum(review), "seal": plain.digest(review)}
 
 
 def _bare(data: Any) -> Any:  # noqa: ANN401 - any plain data
@@ -156,10 +157,10 @@ def from_json(data: object) -> Review:
     """The review that ``to_json`` made; raises InvalidInputError for anything else, or if it was changed since."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInputError("this is not a plan that gpubudget wrote", hint="write one with `gpubudget plan --out`")
-    given = {key: item for key, item in data.items() if key not in {"format", "counts", "checksum", "tree"}}
-    review = plain.decode(Review, given, "plan")
-    if data.get("checksum") != checksum(review):
-        raise InvalidInputError("the plan was changed after it was made: its checksum does not fit", hint=_AGAIN)
+    own = {"format", "counts", "checksum", "seal", "tree"}
+    review = plain.decode(Review, {key: item for key, item in data.items() if key not in own}, "plan")
+    if (data.get("seal"), data.get("checksum")) != (plain.digest(review), checksum(review)):
+        raise InvalidInputError("the plan was changed after it was made: its seal does not fit", hint=_AGAIN)
     return review
 
 

@@ -16,7 +16,7 @@ from gpubudget.core.budget import Tree
 from gpubudget.errors import GpuBudgetError, InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic
 from gpubudget.gitops.folder import read_folder
-from gpubudget.gitops.load import load_tree
+from gpubudget.gitops.load import Known, load_tree
 from gpubudget.gitops.plan import Plan, plan
 from gpubudget.gitops.repository import Commit, Repository
 from gpubudget.gitops.review import Side
@@ -48,28 +48,63 @@ class Loaded:
     tree: Tree | None
 
 
-def from_folder(folder: Path) -> Loaded:
-    """The tree in a folder as it is now, committed or not."""
-    prefix = "" if folder == Path() else f"{folder}/"
-    tree = _valid(str(folder), read_folder(folder), prefix)
-    return Loaded(_side(str(folder), tree), tree)
+class Sides:
+    """Reads the sides of one comparison from a repository (None: there is none) and folders.
 
+    ``path`` is the folder of budgets in the repository. What two sides have in common is read once.
+    """
 
-def from_ref(repository: Repository, ref: str, path: str, name: str = "") -> Loaded:
-    """The tree in the folder ``path`` at the commit that ``ref`` means; ``name`` is what to call it instead."""
-    name = name or ref
-    commit = repository.commit(resolve(repository, ref))
-    tree = _at(repository, commit.id, path, name)
-    return Loaded(_side(name, tree, commit), tree)
+    def __init__(self, repository: Repository | None, path: str) -> None:
+        self._repository = repository
+        self._path = path
+        self._known: Known = {}
+        self._trees: dict[str, Tree] = {}
 
+    @property
+    def repository(self) -> Repository:
+        """The repository; raises InvalidInputError if there is none."""
+        if self._repository is None:
+            message = "this is not in a git repository, so there is no commit to compare it with"
+            raise InvalidInputError(message, hint="compare it with what the daemon has: --against daemon")
+        return self._repository
 
-def as_merged(repository: Repository, name: str, base: Side, path: str) -> Loaded:
-    """The tree that ``name`` has once it is merged into ``base``: its own if it has ``base`` in its history."""
-    commit = repository.commit(resolve(repository, name))
-    if repository.is_ancestor(base.commit, commit.id):
-        return from_ref(repository, commit.id, path, name)
-    tree = _at(repository, repository.merge(base.commit, commit.id), path, f"{name} merged into {base.name}")
-    return Loaded(replace(_side(name, tree, commit), merged=base.commit), tree)
+    def folder(self, folder: Path) -> Loaded:
+        """The tree in a folder as it is now, committed or not."""
+        tree, _ = read_valid(folder, self._known)
+        return Loaded(_side(_called(folder), tree), tree)
+
+    def ref(self, ref: str) -> Loaded:
+        """The tree at the commit that ``ref`` means."""
+        commit = self.repository.commit(resolve(self.repository, ref))
+        tree = self._at(commit.id, ref)
+        return Loaded(_side(ref, tree, commit), tree)
+
+    def merged(self, ref: str, base: Side) -> Loaded:
+        """The tree that ``ref`` has once it is merged into ``base``: its own if it has ``base`` in its history."""
+        repository = self.repository
+        commit = repository.commit(resolve(repository, ref))
+        if repository.is_ancestor(base.commit, commit.id):
+            tree = self._at(commit.id, ref)
+            return Loaded(_side(ref, tree, commit), tree)
+        tree = self._at(repository.merge(base.commit, commit.id), f"{ref} merged into {base.name}")
+        return Loaded(replace(_side(ref, tree, commit), merged=base.commit), tree)
+
+    def drift(self, applied: Applied, now: int) -> tuple[Plan | None, str]:
+        """What the daemon has beside what git says for the commit that it claims; or None, and why nobody can tell."""
+        told, why = applied.commit[:12], "it is not in this clone"
+        if _ID.fullmatch(applied.commit) and self.repository.has(applied.commit):
+            try:
+                return plan(self._at(applied.commit, told), applied.tree, now), ""
+            except GpuBudgetError as error:
+                why = error.message
+        return None, f"drift is not looked for: the daemon has commit {told}, and {why}"
+
+    def _at(self, commit: str, name: str) -> Tree:
+        if commit not in self._trees:
+            inside = self._path.strip("/").removeprefix("./")
+            prefix = "" if inside in {"", "."} else f"{inside}/"
+            self._trees[commit] = _valid(name, self.repository.files(commit, self._path), prefix, self._known)
+        return self._trees[commit]
 
 
 def from_daemon(applied: Applied | None) -> Loaded:
@@ -79,24 +114,19 @@ def from_daemon(applied: Applied | None) -> Loaded:
     return Loaded(replace(_side(DAEMON, applied.tree), commit=applied.commit), applied.tree)
 
 
-def drift(repository: Repository, path: str, applied: Applied, now: int) -> tuple[Plan | None, str]:
-    """What the daemon has beside what git says for the commit that it claims; or None, and why that can't be told."""
-    told, why = applied.commit[:12], "it is not in this clone"
-    if _ID.fullmatch(applied.commit) and repository.has(applied.commit):
-        try:
-            return plan(_at(repository, applied.commit, path, told), applied.tree, now), ""
-        except GpuBudgetError as error:
-            why = error.message
-    return None, f"drift is not looked for: the daemon has commit {told}, and {why}"
+def read_valid(folder: Path, known: Known | None = None) -> tuple[Tree, frozenset[str]]:
+    """The tree in a folder, and the files that it is made of, by their path in it."""
+    files, unread = read_folder(folder)
+    prefix = "" if folder == Path() else f"{folder}/"
+    return _valid(_called(folder), (files, unread), prefix, {} if known is None else known), frozenset(files)
 
 
-def _at(repository: Repository, commit: str, path: str, name: str) -> Tree:
-    inside = path.strip("/").removeprefix("./")
-    return _valid(name, repository.files(commit, path), "" if inside in {"", "."} else f"{inside}/")
+def _called(folder: Path) -> str:
+    return "this folder" if folder == Path() else str(folder)
 
 
-def _valid(name: str, read: tuple[Mapping[str, bytes], list[Diagnostic]], prefix: str) -> Tree:
-    loaded = load_tree(*read)
+def _valid(name: str, read: tuple[Mapping[str, bytes], list[Diagnostic]], prefix: str, known: Known) -> Tree:
+    loaded = load_tree(*read, known)
     if loaded.tree is None:
         raise InvalidTreeError(name, loaded.diagnostics, prefix)
     return loaded.tree

@@ -15,6 +15,9 @@ from gpubudget.gitops.safety import Protected
 
 _LATEST = 10**15  # in the year 33658; a commit may claim any time
 _LONGEST_NOTE = 2_000
+_LONGEST_NAME = 200
+_MOST_APPROVERS = 100
+_LONGEST_PLAN = 10_000
 _PAGE = 1_000
 
 
@@ -43,8 +46,8 @@ class Application:
 
     ``descends_from`` is the commit that was checked to be in the history of ``commit`` (or is it), and the target
     refuses if it has another one by now. It is None if nothing was applied, or if the order is forced. ``notes`` say
-    what is out of the ordinary, for the record; with a reason in ``suspend`` it is to be the last one until a person
-    says otherwise.
+    what is out of the ordinary, ``approvers`` who approved it as far as that is known, and ``plan`` what changes, in
+    short lines, for the record. With a reason in ``suspend`` it is to be the last one until a person says otherwise.
     """
 
     tree: Tree
@@ -56,6 +59,8 @@ class Application:
     force: bool
     notes: tuple[str, ...] = ()
     suspend: str | None = None
+    approvers: tuple[str, ...] = ()
+    plan: str = ""
 
 
 class Target(Protocol):
@@ -112,6 +117,8 @@ class Daemon:
             "descends_from": application.descends_from,
             "force": application.force,
             "notes": [note[:_LONGEST_NOTE] for note in application.notes],
+            "approvers": [name[:_LONGEST_NAME] for name in application.approvers[:_MOST_APPROVERS]],
+            "plan": _cut(application.plan),
             **({"suspend": application.suspend} if application.suspend is not None else {}),
         }
         self._api.put("/v1/budgets", body)
@@ -131,6 +138,14 @@ class Daemon:
                     return tuple(found)
             except (LookupError, TypeError) as error:
                 raise _unreadable("workloads", error) from error
+
+
+def _cut(plan: str) -> str:
+    """The lines of a plan that fit on record, and how many more there are."""
+    if len(plan) <= _LONGEST_PLAN:
+        return plan
+    kept = plan[: _LONGEST_PLAN - 100].rpartition("\n")[0]
+    return f"{kept}\n... {plan.count(chr(10)) - kept.count(chr(10))} more lines"
 
 
 def _unreadable(what: str, error: Exception) -> GpuBudgetError:

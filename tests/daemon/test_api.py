@@ -293,10 +293,15 @@ def test_budgets_are_applied_whole_and_only_forward(daemon: Daemon) -> None:
 def test_what_was_applied_is_on_record_with_who_did_it_and_what_was_odd(daemon: Daemon) -> None:
     """The name of the token, whether it was forced, and the sender's notes."""
     robot = daemon.user("robot", "reconciler")
-    robot("PUT", "/v1/budgets", put_body(small_tree(), "c0", force=True, notes=["an emergency"]))
+    more = {"notes": ["an emergency"], "approvers": ["hanna"], "plan": "change  lang"}
+    robot("PUT", "/v1/budgets", put_body(small_tree(), "c0", force=True, **more))
     newest, first = robot("GET", "/v1/budgets/history")["applied"]
     assert (newest["by"], newest["forced"], newest["notes"]) == ("robot", True, ["an emergency"])
+    assert (newest["approvers"], newest["plan"]) == (["hanna"], "change  lang")
     assert (first["by"], first["forced"], first["notes"]) == ("admin", False, [])
+    assert (first["approvers"], first["plan"]) == ([], "")
+    assert robot("GET", "/v1/budgets/history?limit=1")["applied"] == [newest]
+    problem(robot, "PUT", "/v1/budgets", put_body(small_tree(), "c3", force=True, plan="x" * 10_001), 400)
     assert robot("GET", "/v1/budgets/applied")["notes"] == ["an emergency"]
 
 
