@@ -41,7 +41,7 @@ def apply(client: Client, /, *, file: Path, given: str | None, approved_by: tupl
     The plan must be of a commit, and that commit must descend from the one that the daemon has. If the file was
     changed, or the daemon has something else by now, nothing is applied.
     """
-    review, tree = from_file(_read(file))
+    review, tree = from_file(read_json(file))
     own = checksum(review)
     if given is not None and (len(given) < _SHORTEST or not own.startswith(given.lower())):
         if len(given) < _SHORTEST:
@@ -58,7 +58,7 @@ def apply(client: Client, /, *, file: Path, given: str | None, approved_by: tupl
     click.echo(f"applied {side_text(review.after)}, {after}: {summary(review.plan)}")
 
 
-def _read(file: Path) -> Any:  # noqa: ANN401 - any JSON
+def read_json(file: Path) -> Any:  # noqa: ANN401 - any JSON
     """The JSON of a file, or of stdin if it is called ``-``."""
     hint = "name a file that `gpubudget plan --out FILE` wrote"
     try:

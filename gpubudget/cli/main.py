@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "apply": ("apply:apply", "Apply a plan exactly as it was reviewed."),
         "owners": ("owners:owners", "Write the CODEOWNERS file that the managers make."),
         "approvals": ("owners:approvals", "Say whose approval a change of budgets still lacks."),
+        "comment": ("comment:comment", "Put a plan on its pull request, as the one comment that it has there."),
         "usage": ("usage:usage", "Show what budgets get and what they have used."),
     },
     "Cluster": {

@@ -39,6 +39,7 @@ class Outcome(StrEnum):
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    NOTHING = "nothing"  # to say, and nothing was said so far
     OLDER = "older"  # something newer is there, or will be
     READ_ONLY = "read-only"
 
@@ -63,8 +64,13 @@ def stamp_of(body: str) -> Stamp | None:
     return Stamp(unquote(found[1]), int(found[2]), int(found[3]), found[4]) if found else None
 
 
-def post(github: GitHub, number: int, stamp: Stamp, text: Callable[[str], str], author: str) -> Posted:
-    """Makes or updates the comment that ``author`` has for ``stamp.key``; ``text`` makes it from its first line."""
+def post(
+    github: GitHub, number: int, stamp: Stamp, text: Callable[[str], str], author: str, *, new: bool = True
+) -> Posted:
+    """Makes or updates the comment that ``author`` has for ``stamp.key``; ``text`` makes it from its first line.
+
+    With ``new`` false a comment is updated and none is made.
+    """
     try:
         mine = [(found, comment) for comment in github.comments(number) if (found := _own(comment, stamp, author))]
         newest = max(mine, key=lambda one: (one[0].head == stamp.head, _order(one[0])), default=None)
@@ -74,6 +80,8 @@ def post(github: GitHub, number: int, stamp: Stamp, text: Callable[[str], str], 
         if head != stamp.head:
             return Posted(Outcome.OLDER, newest[1].url if newest else "", f"commit {head} has been pushed since")
         body = text(marker(stamp))
+        if newest is None and not new:
+            return Posted(Outcome.NOTHING)
         if newest is None:
             return Posted(Outcome.CREATED, github.create_comment(number, body).url)
         if newest[1].body == body:

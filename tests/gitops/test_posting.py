@@ -147,6 +147,16 @@ def test_a_token_that_may_only_read_is_an_outcome(say: Post, server: GitHubServe
     assert texts(server) == ["one"] * there
 
 
+def test_nothing_to_say_is_not_said_first(server: GitHubServer) -> None:
+    """A pull request that changes no budgets has no comment; but one that has been made is brought up to date."""
+    with GitHub(server.url, server.repository, "writes") as github:
+        stamp = Stamp("budgets", 1, 1, HEAD)
+        assert post(github, 7, stamp, str, BOT, new=False).outcome is Outcome.NOTHING
+        assert post(github, 7, stamp, str, BOT).outcome is Outcome.CREATED
+        assert post(github, 7, stamp, lambda mark: f"{mark}\nno changes", BOT, new=False).outcome is Outcome.UPDATED
+    assert texts(server) == ["no changes"]
+
+
 def test_a_token_that_may_not_even_read(say: Post, server: GitHubServer) -> None:
     """The same."""
     server.instead.append(READ_ONLY)
