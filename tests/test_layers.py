@@ -13,11 +13,12 @@ SHARED = {"errors", "units"}
 LAYERS = {
     "errors": SHARED,
     "units": SHARED,
+    "charts": SHARED,
     "core": SHARED | {"core"},
     "gitops": SHARED | {"core", "gitops"},
-    "daemon": SHARED | {"core", "gitops", "daemon"},
+    "daemon": SHARED | {"charts", "core", "gitops", "daemon"},
     "agent": SHARED | {"core", "gitops", "agent"},
-    "sim": SHARED | {"core", "gitops", "sim"},
+    "sim": SHARED | {"charts", "core", "gitops", "sim"},
     "engines": SHARED | {"core", "gitops", "engines"},
     "cli": SHARED | {"core", "gitops", "daemon", "agent", "sim", "engines", "cli"},
 }

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gpubudget.sim.charts import HUES, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack
+from gpubudget.charts import HUES, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack
 from gpubudget.sim.fairness import WITHIN
 from gpubudget.sim.measures import Measures
 from gpubudget.sim.series import Layer

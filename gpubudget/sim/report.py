@@ -18,11 +18,12 @@ from typing import Any, TextIO
 
 import jinja2
 
-from gpubudget.sim import charts, pictures
+from gpubudget import charts
+from gpubudget.sim import pictures
 from gpubudget.sim.compare import Unit, differences, side_by_side
 from gpubudget.sim.measures import Measures
 from gpubudget.sim.result import Result, Row
-from gpubudget.sim.waits import first_wait
+from gpubudget.sim.waits import Quantiles, first_wait
 from gpubudget.units import HOUR, about_duration, format_duration
 
 COLUMNS = (
@@ -82,6 +83,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - plain data has no narrower ty
         return value.value
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
@@ -120,9 +123,14 @@ def wait(millis: int | None) -> str:
     return "at once" if millis < 1 else "under 1s" if millis < 1000 else about_duration(millis)  # noqa: PLR2004 - a second
 
 
-def at_most(millis: int | None) -> str:
-    """A wait within a sentence."""
-    return "not at all" if millis == 0 else f"at most {wait(millis)}"
+def waited(found: Quantiles) -> str:
+    """How long half and 90% of a group waited, within a sentence; nothing of a group that is empty."""
+    if found.p50_ms is None or found.p90_ms is None:
+        return ""
+    if found.p90_ms == 0:
+        return "90% did not wait at all"
+    half = "half did not wait at all" if found.p50_ms == 0 else f"half waited at most {wait(found.p50_ms)}"
+    return f"{half}, 90% at most {wait(found.p90_ms)}"
 
 
 def since(millis: int) -> str:
@@ -130,9 +138,12 @@ def since(millis: int) -> str:
     return f"{about_duration(millis)} on" if millis else "the start"
 
 
-def percent(part: Fraction | None, digits: int = 1) -> str:
-    """A ratio as a percentage."""
-    return NOTHING if part is None else f"{float(part) * 100:.{digits}f}%"
+def percent(part: Fraction | float | None, digits: int = 1) -> str:
+    """A ratio as a percentage; what is not quite all is not shown as all."""
+    if part is None:
+        return NOTHING
+    shown = f"{float(part) * 100:.{digits}f}%"
+    return f"{float(part) * 100:.{digits + 2}f}%" if part < 1 and shown.startswith("100") else shown
 
 
 def gpu_hours(gpu_millis: int | None) -> str:
@@ -184,7 +195,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "wait": wait,
-        "at_most": at_most,
+        "waited": waited,
         "since": since,
         "percent": percent,
         "gpu_hours": gpu_hours,

@@ -13,9 +13,10 @@ from io import StringIO
 import pytest
 
 from gpubudget.sim.measures import measure
-from gpubudget.sim.report import COLUMNS, Run, as_csv, as_json, at_most, change, gpu_hours, page, percent, wait
+from gpubudget.sim.report import COLUMNS, Run, as_csv, as_json, change, gpu_hours, page, percent, wait, waited
 from gpubudget.sim.result import End, Preemption, Refusal, Result
 from gpubudget.sim.submission import BadRow
+from gpubudget.sim.waits import quantiles
 from gpubudget.units import DAY, HOUR
 from tests.made_runs import Did, made, tree
 
@@ -181,6 +182,10 @@ def test_figures_read_well() -> None:
     assert [wait(value) for value in (None, 0, 5, 65_000, 90 * HOUR)] == ["-", "at once", "under 1s", "1m5s", "3d18h"]
     assert [gpu_hours(value) for value in (None, 0, HOUR // 2, 12_345 * HOUR)] == ["-", "0", "0.5", "12,345"]
     assert [percent(value) for value in (None, Fraction(1, 3))] == ["-", "33.3%"]
-    assert [at_most(value) for value in (0, HOUR)] == ["not at all", "at most 1h"]
+    assert [percent(Fraction(part, 10_000)) for part in (9_999, 10_000, 4)] == ["99.990%", "100.0%", "0.0%"]
+    assert waited(quantiles([0, 0])) == "90% did not wait at all"
+    assert waited(quantiles([0, HOUR])) == "half did not wait at all, 90% at most 1h"
+    assert waited(quantiles([HOUR, DAY])) == "half waited at most 1h, 90% at most 1d"
+    assert waited(quantiles([])) == ""
     assert change((HOUR, HOUR), wait) == "1h"
     assert change((None, HOUR), wait) == "- → 1h"

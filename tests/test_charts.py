@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpubudget.sim.charts import CSS, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack
+from gpubudget.charts import CSS, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack
 from gpubudget.units import DAY, HOUR, MINUTE
 
 SVG = "{http://www.w3.org/2000/svg}"

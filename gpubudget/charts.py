@@ -50,7 +50,7 @@ svg.chart .thick { opacity: .55; } svg.chart .thin { opacity: .25; }
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 24
 _ROW = 26
 _LABEL = 150
-_LETTERS = 22
+_LETTERS, _LETTER_WIDTH = 44, 6.8
 _NARROW = 480
 _WAIT_TICKS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
 _STEP_WIDTH = 6
@@ -245,7 +245,7 @@ def _n(number: float) -> str:
 
 def _row_name(name: str, note: str, left: int, top: int, lift: int) -> str:
     """The name of a row, left of it or, on a narrow chart, above it; cut to what fits into the margin."""
-    most = _LETTERS if lift == 0 else _LETTERS * 2
+    most = _LETTERS if lift else int(left / _LETTER_WIDTH)
     room = most - (len(note) + 1 if note else 0)
     shown = escape(name if len(name) <= room else f"{name[: room - 1]}…")
     beside = f'<tspan class="note" dx="7">{escape(note)}</tspan>' if note else ""
