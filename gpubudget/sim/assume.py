@@ -119,7 +119,7 @@ def _endings(rows: tuple[TraceRow, ...]) -> tuple[str, ...]:
 
 
 def _of(number: int, rows: Sequence[object]) -> str:
-    return "All workloads" if number == len(rows) else f"{number:,} of {len(rows):,} workloads"
+    return f"{number:,} of {len(rows):,} workloads"
 
 
 def scale_load(found: Workloads, gpus: int, wanted: Fraction) -> Workloads:

@@ -34,7 +34,7 @@ def tree_of(
         least = min(weights.values())
         given = {group: weights.get(group, least) for group in members}
         if missing:
-            notes.append(f"{count(len(missing), 'group')} without a weight have the smallest: {', '.join(missing)}.")
+            notes.append(f"Without a weight of their own, these have the smallest: {', '.join(missing)}.")
     total = sum(given.values())
     if users:
         notes.append("Below each group its users share evenly.")

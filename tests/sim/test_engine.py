@@ -132,7 +132,7 @@ def test_what_a_preemption_costs_is_counted() -> None:
 
 
 def test_with_checkpoints_only_what_was_saved_is_kept() -> None:
-    """After an hour and a quarter, saved every half hour, the quarter is done again; the core hears of each checkpoint."""
+    """Of an hour and a quarter, saved every half hour, the quarter is done again; the core hears of each checkpoint."""
     costs = Costs(start_up=0, stop_time=0, checkpoint_every=HOUR // 2)
     result = play([work("w1", 0, 4 * HOUR), work("w2", 5 * HOUR // 4, HOUR, budget="b")], costs=costs)
     assert row(result, "w1").spans[0] == Span(0, 5 * HOUR // 4, HOUR // 4)
