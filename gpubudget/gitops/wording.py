@@ -165,8 +165,9 @@ def side_text(side: Side, *, long: bool = False) -> str:
 def compared(review: Review) -> str:
     """Which two trees a review compares."""
     after, before = review.after, review.before
-    merged = f", merged into {side_text(before)}" if after.merged else ""
-    return f"{side_text(after)}{merged} against {side_text(before)}"
+    if after.merged:
+        return f"{side_text(after)} merged into {side_text(before)}, against {before.name}"
+    return f"{side_text(after)} against {side_text(before)}"
 
 
 def unchanged(review: Review) -> str:
