@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from gpubudget.sim.figures import ratio
 from gpubudget.sim.measures import BudgetMeasures, Measures
 from gpubudget.sim.waits import Quantiles
 
@@ -106,6 +107,29 @@ def _difference(path: str, old: BudgetMeasures | None, new: BudgetMeasures | Non
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramRow:
+    """What one program got of its entitlement in several runs, in their order; None where it had none."""
+
+    path: str
+    served: tuple[Fraction | None, ...]
+
+
+def programs(runs: Sequence[Measures]) -> tuple[ProgramRow, ...]:
+    """Delivered over entitled of each program of the first run, in all runs."""
+    by_path = [{budget.path: budget for budget in run.programs} for run in runs]
+    return tuple(
+        ProgramRow(
+            path,
+            tuple(
+                ratio(budgets[path].delivered_gpu_ms, budgets[path].entitled_gpu_ms) if path in budgets else None
+                for budgets in by_path
+            ),
+        )
+        for path in by_path[0]
+    )
+
+
 def side_by_side(runs: Sequence[Measures]) -> tuple[Contest, ...]:
     """The figures that people choose a policy by, each for all runs."""
     found = []
@@ -147,7 +171,7 @@ _FIGURES: tuple[tuple[str, Unit, Good, Callable[[Measures], Figure]], ...] = (
     ("share error of programs, mean", Unit.RATIO, Good.LOW, lambda run: run.fairness.programs.mean_error),
     ("share error of budgets, mean", Unit.RATIO, Good.LOW, lambda run: run.fairness.budgets.mean_error),
     ("Jain's index of programs", Unit.INDEX, Good.HIGH, lambda run: run.fairness.programs.jain),
-    ("no later than alone", Unit.RATIO, Good.HIGH, lambda run: run.fairness.finish_times.no_worse),
+    ("ended no later than alone", Unit.RATIO, Good.HIGH, lambda run: run.fairness.finish_times.no_worse),
     ("funded GPU-hours", Unit.GPU_TIME, Good.HIGH, lambda run: run.capacity.allocated_gpu_ms),
     ("GPU-hours lost", Unit.GPU_TIME, Good.LOW, lambda run: run.lost_gpu_ms),
     ("preemptions", Unit.COUNT, Good.NEITHER, lambda run: run.preemptions.count),

@@ -20,7 +20,7 @@ import jinja2
 
 from gpubudget import charts
 from gpubudget.sim import pictures
-from gpubudget.sim.compare import Unit, differences, side_by_side
+from gpubudget.sim.compare import Unit, differences, programs, side_by_side
 from gpubudget.sim.measures import Measures
 from gpubudget.sim.result import Result, Row
 from gpubudget.sim.waits import Quantiles, first_wait
@@ -45,13 +45,21 @@ class Run:
 
 def page(runs: Sequence[Run], title: str = "Simulation report") -> str:
     """The report as one HTML page; with several runs they are compared first, and each then has its own part."""
-    compared = side_by_side([run.measures for run in runs]) if len(runs) > 1 else ()
-    changes = differences(runs[0].measures, runs[1].measures) if len(runs) == 2 else ()  # noqa: PLR2004 - before, after
-    pairs = [(run.name, run.measures) for run in runs]
+    figures = [run.measures for run in runs]
+    several = len(figures) > 1
     return (
         _environment()
         .get_template("report.html.j2")
-        .render(title=title, runs=runs, pairs=pairs, compared=compared, changes=changes, css=charts.CSS)
+        .render(
+            title=title,
+            runs=runs,
+            pairs=[(run.name, run.measures) for run in runs],
+            compared=side_by_side(figures) if several else (),
+            programs=programs(figures) if several else (),
+            changes=differences(*figures) if len(figures) == 2 else (),  # noqa: PLR2004 - before and after
+            same=len({(one.workloads, one.loaded_until_ms - one.start_ms) for one in figures}) == 1,
+            css=charts.CSS,
+        )
     )
 
 
@@ -83,8 +91,6 @@ def plain(value: object) -> Any:  # noqa: ANN401 - plain data has no narrower ty
         return value.value
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpubudget.sim.compare import Good, Unit, differences, side_by_side
+from gpubudget.sim.compare import Good, Unit, differences, programs, side_by_side
 from gpubudget.sim.measures import Measures, measure
 from gpubudget.units import HOUR
 from tests.made_runs import Did, made, tree
@@ -71,3 +71,9 @@ def test_preemptions_are_neither_good_nor_bad(before: Measures) -> None:
     more = replace(before, preemptions=replace(before.preemptions, count=5))
     contest = next(one for one in side_by_side([before, more]) if one.name == "preemptions")
     assert (contest.figures, contest.best) == ((0, 5), ())
+
+
+def test_programs_get_their_entitlement_or_not(before: Measures, after: Measures) -> None:
+    """Both halves of 16 GPU-hours were served in full at first; then ``a`` had 8 of 12, and there is no ``b``."""
+    found = {row.path: row.served for row in programs([before, after])}
+    assert found == {"a": (Fraction(1), Fraction(666_666, 1_000_000)), "b": (Fraction(1), None)}
