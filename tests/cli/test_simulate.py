@@ -1,0 +1,188 @@
+"""The command simulate: what it writes and prints, that it is the same twice, and how it tells what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpubudget.core.budget import Policy
+from gpubudget.gitops.folder import load_folder
+from gpubudget.sim.engine import simulate
+from gpubudget.sim.policies import policy
+from gpubudget.sim.prepare import Choice, prepare
+from tests.cli.conftest import Cli
+
+SHARED = os.environ.get("GPUBUDGET_SHARED")
+GROUPS = ("--budgets-from-groups", "--hosts", "2")
+TREE = Path(__file__).parents[2] / "budgets"
+
+
+def rows(number: int) -> Iterator[str]:
+    """Work of two groups, three times what two hosts can do."""
+    yield "job_id,submit_s,user,group,gpus,duration_s,state,gpu_type"
+    for i in range(number):
+        yield f"j{i},{i * 300},,vc{i % 5 % 2},{(1, 2, 4, 8, 16)[i % 5]},{1200 + 977 * i % 7200},COMPLETED,"
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A trace in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(rows(200)) + "\n")
+    return path
+
+
+def test_a_trace_is_played_and_all_files_are_written(cli: Cli, trace: Path) -> None:
+    """The log passes the audit, the table has a row for each workload, figures and page say what was assumed."""
+    files = ("--log", "log.jsonl", "--out", "report.html", "--json", "figures.json", "--csv", "rows.csv")
+    done = cli("simulate", "--trace", str(trace), *GROUPS, *files)
+    assert done.code == 0
+    assert done.out.splitlines()[0].split() == [
+        *("POLICY", "WORKLOADS", "WAIT", "P50", "P90", "LARGEST", "OCCUPANCY", "IMPACT", "PREEMPTIONS", "LOST", "GPU-H")
+    ]
+    assert done.out.splitlines()[1].split()[:2] == ["gpubudget", "200"]
+    assert done.err.startswith("gpubudget: 200 workloads, ")
+    with Path("rows.csv").open(newline="") as stream:
+        assert [row["workload"] for row in csv.DictReader(stream)] == [f"j{i}" for i in range(200)]
+    (run,) = json.loads(Path("figures.json").read_text())["runs"]
+    assert run["measures"]["workloads"] == 200
+    assert run["measures"]["preemptions"]["count"] > 0
+    assert any("name no user" in each for each in run["assumptions"])
+    assert "name no user" in Path("report.html").read_text()
+    assert cli("audit", "log.jsonl").code == 0
+
+
+def test_the_same_seed_gives_the_same_bytes(trace: Path, tmp_path: Path) -> None:
+    """In processes that hash texts differently; another seed gives others."""
+
+    def play(name: str, seed: str, hashes: str) -> dict[str, bytes]:
+        folder = tmp_path / name
+        folder.mkdir()
+        files = ("--log", "l", "--out", "o", "--json", "j", "--csv", "c")
+        command = [sys.executable, "-m", "gpubudget", "simulate", "--trace", str(trace), *GROUPS, "--seed", seed]
+        command += ["--unallocated", "20%", "--failures", "300", *files]
+        subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": hashes}
+        )
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    first = play("one", "1", "1")
+    assert play("two", "1", "2") == first
+    other = play("three", "2", "1")
+    assert all(other[name] != first[name] for name in first)
+
+
+def test_policies_are_compared_side_by_side(cli: Cli, trace: Path) -> None:
+    """One line each; a log is of one policy only."""
+    both = ("--policy", "gpubudget", "--policy", "fifo")
+    done = cli("simulate", "--trace", str(trace), *GROUPS, *both, "--json", "figures.json")
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == ["gpubudget", "fifo"]
+    assert [run["name"] for run in json.loads(Path("figures.json").read_text())["runs"]] == ["gpubudget", "fifo"]
+    assert cli("simulate", "--trace", str(trace), *GROUPS, *both, "--log", "x").code == 64
+
+
+def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> None:
+    """The log of a run is a trace, with its own budgets or with those of a folder."""
+    cli("simulate", "--trace", str(trace), *GROUPS, "--log", "log.jsonl")
+    again = cli("simulate", "--trace", "log.jsonl", "--log", "again.jsonl")
+    assert (again.code, again.out.split("\n")[1].split()[:2]) == (0, ["gpubudget", "200"])
+    assert cli("audit", "again.jsonl").code == 0
+    other = cli("simulate", "--trace", "log.jsonl", "--budgets", str(TREE))
+    assert "200 workloads refused" not in other.err
+
+
+def test_what_was_left_out_and_what_was_refused_is_told(cli: Cli, tmp_path: Path) -> None:
+    """With lines, reasons and numbers."""
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,group,gpus,duration_s\na,0,g,1,60\nb,-7,g,1,60\nc,1,g,13,60\n")
+    done = cli("simulate", "--trace", str(path), *GROUPS)
+    assert done.code == 0
+    assert "1 row left out: line 3: a negative time: it is submitted -7 s" in done.err
+    assert "1 workload refused: 13 GPUs cannot be split evenly over 2 hosts of 8 GPUs" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--trace", "missing.csv", *GROUPS], 1, "there is no file missing.csv"),
+        (["--trace", "trace.csv", "--hosts", "2"], 64, "trace.csv says nothing of budgets"),
+        (["--trace", "trace.csv", "--budgets-from-groups"], 64, "trace.csv says nothing of hosts"),
+        (["--trace", "trace.csv", "--budgets", "nowhere"], 1, "nowhere does not exist"),
+        (
+            ["--trace", "trace.csv", *GROUPS, "--budgets", "x"],
+            64,
+            "from a folder or from the trace's groups, not from both",
+        ),
+        (["--trace", "trace.csv", *GROUPS, "--weights", "trace.csv"], 1, "is not a group with a weight above 0"),
+        (["--trace", "trace.csv", *GROUPS, "--out", "no/such/x.html"], 1, "the folder no/such does not exist"),
+        (["--trace", "trace.csv", *GROUPS, "--csv", "."], 1, "it is a folder"),
+        (["--trace", "trace.csv", *GROUPS, "--checkpoint-every", "4 apples"], 64, "'4 apples' is not a duration"),
+        (["--trace", "trace.csv", *GROUPS, "--checkpoint-every", "0"], 64, "must be more than 0"),
+        (["--trace", "trace.csv", *GROUPS, "--unallocated", "20"], 64, "'20' is not a share"),
+        (["--trace", "trace.csv", *GROUPS, "--scale-load", "-1"], 64, "'-1' is not a number such as 2.5"),
+        (["--trace", "trace.csv", *GROUPS, "--scale-load", "0"], 1, "the load must be above 0"),
+        (["--trace", "trace.csv", *GROUPS, "--min-runtime-from", "60%", "--min-runtime-to", "50%"], 64, "is more than"),
+        (["--trace", "trace.csv", *GROUPS, "--policy", "chaos"], 64, "'chaos' is not one of"),
+        ([*GROUPS], 64, "there must be one thing to play"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(
+    cli: Cli, trace: Path, arguments: list[str], code: int, message: str
+) -> None:
+    """Before anything is played; nothing is written."""
+    done = cli("simulate", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) <= 2
+    assert [path.name for path in trace.parent.iterdir()] == ["trace.csv"]
+
+
+def test_ctrl_c_ends_it_at_once(trace: Path) -> None:
+    """With the exit code for it and without a traceback; what is in the log is sound."""
+    trace.write_text("\n".join(rows(20_000)) + "\n")
+    command = [sys.executable, "-m", "gpubudget", "simulate", "--trace", str(trace), *GROUPS, "--log", "log.jsonl"]
+    log, deadline = Path("log.jsonl"), time.monotonic() + 60
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while not (log.exists() and log.stat().st_size):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
+    lines = log.read_bytes().splitlines()
+    assert [json.loads(line)["kind"] for line in lines[:2]] == ["budgets_applied", "host"]
+
+
+def test_rules_and_load_are_those_that_were_chosen(trace: Path) -> None:
+    """They differ from those of the folder in what was said, and in nothing else."""
+    tree = load_folder(TREE).tree
+    assert tree is not None
+    from gpubudget.sim.prepare import Rules
+
+    found = prepare(Choice(trace, budgets=TREE, rules=Rules(lookback=3_600_000, debug_gpus=0)))
+    assert (found.tree.policy.lookback, found.tree.policy.debug) == (3_600_000, None)
+    assert found.tree.policy.max_min_runtime == tree.policy.max_min_runtime
+    assert (found.tree.root, found.tree.pools) == (tree.root, tree.pools)
+    assert len(found.hosts) == sum(pool.hosts for pool in tree.pools)
+    assert Rules(debug_gpus=4).of(Policy()).debug is not None
+
+
+@pytest.mark.skipif(SHARED is None, reason="GPUBUDGET_SHARED is not set: the public traces are not here")
+def test_first_come_first_served_waits_as_long_as_in_other_simulators() -> None:
+    """On four weeks of Philly, 704 GPUs in one pool without host boundaries: 2,303 s in the mean."""
+    path = Path(SHARED or "") / "traces" / "philly28_704.csv.gz"
+    scenario = prepare(Choice(path, from_groups=True, hosts=88))
+    result = simulate(scenario, policy("fifo-one-pool").make())
+    waits = [row.first_wait or 0 for row in result.rows]
+    assert sum(waits) / len(waits) / 1000 == pytest.approx(2303, rel=0.01)
