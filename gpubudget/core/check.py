@@ -28,6 +28,8 @@ def check(state: State) -> None:
             _check_node(root)
         _check_ledger(state, pool)
     _check_workloads(state)
+    draining = sum(host.state is HostState.DRAINING for host in state.hosts.values())
+    _demand(state.draining == draining, f"{state.draining} hosts are said to drain, and {draining} do")
 
 
 def _demand(holds: bool, what: str) -> None:  # noqa: FBT001 - a condition and its name
@@ -129,6 +131,9 @@ def _check_node(node: Node) -> None:
             _demand(queue.entries == sorted(queue.entries), f"a queue of budget {node.path} is out of order")
             _demand(len(queue.entries) == len(queue.by_runtime), f"a queue of budget {node.path} disagrees with itself")
     _demand(mask == node.mask, f"budget {node.path} has the wrong mask")
+    waiting = [entry[1] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.entries]
+    least = min((workload.spec.gpus * workload.min_runtime for workload in waiting), default=node.least)
+    _demand(node.least == least, f"budget {node.path} has the wrong least commitment")
 
 
 def _attempts(pool: Pool) -> list[Attempt]:

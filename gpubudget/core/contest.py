@@ -1,67 +1,88 @@
-"""Which budgets could win GPUs by having attempts past their minimum stopped, told before any of them is asked.
+"""What waiting budgets could win from running ones, narrowed as one goes down the ranking.
 
-A budget may have attempts of budgets stopped that rank below it. So on each host the attempts that would have to go are
-taken from the worst-ranked budget upwards, until enough GPUs are together for a shape; the last one taken says how well
-a budget must rank to get that shape there. In overload nearly every waiting budget ranks too low for nearly every
-shape, and this is what keeps a pass short.
+Work past its minimum may be stopped only for budgets that rank before its own. So whoever walks down the ranking
+leaves behind, with each budget it passes, the GPUs that this one holds past its minimum: they are out of reach of all
+that follow. In overload nearly every waiting budget ranks too low for nearly every shape, and this is what keeps a
+pass short.
 """
 
 from __future__ import annotations
 
-from gpubudget.core.fairshare import in_rank_order
-from gpubudget.core.placement import RIPE, UNALLOCATED, indices
+from collections.abc import Container
+
+from gpubudget.core.placement import RIPE, indices
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node
+from gpubudget.core.records import Node
 
 
 class Contest:
-    """What could be won on ``hosts`` for the shapes in ``mask``.
+    """What could be won on ``hosts`` for the shapes in ``possible``.
 
-    ``possible`` are those of them for which enough could be had at all. ``budgets`` are those with attempts past their
-    minimum there, and those above them. ``last`` has, for a leaf, the shapes that can only be won by leaves ranked
-    before it.
+    ``budgets`` are those with attempts past their minimum there, and those above them; None stands for all that have
+    any. ``left`` are the GPUs that budgets not passed yet hold past their minimum, anywhere.
     """
 
-    __slots__ = ("budgets", "last", "possible")
+    __slots__ = ("_behind", "_hosts", "_levels", "_pool", "_rooms", "budgets", "left", "possible")
 
-    def __init__(self, pool: Pool, mask: int, hosts: int, now: int) -> None:
+    def __init__(self, pool: Pool, mask: int, hosts: int) -> None:
+        self._pool = pool
+        self._hosts = hosts
+        self._levels = [
+            level & hosts for level in pool.index.levels[RIPE]
+        ]  # the bits of hosts, by what they could give
+        self._rooms: dict[int, int] = {}
+        self._behind: list[Node] = []
         self.possible = mask
-        self.budgets: set[Node] = set()
-        self.last: dict[Node, int] = {}
-        if mask:
-            self._survey(pool, mask, hosts, now)
+        self.left = pool.budgets.root.ripe
+        self.budgets: Container[Node] | None = None
+        if hosts > 0:
+            self.budgets = {
+                node
+                for host in pool.hosts_of(hosts)
+                for attempt in host.attempts.values()
+                if attempt.ripe
+                for node in attempt.leaf.up
+            }
 
-    def _survey(self, pool: Pool, mask: int, hosts: int, now: int) -> None:
-        shapes = {number: pool.kinds[number][0] for number in indices(mask)}
-        least = min(shape.each for shape in shapes.values())
-        places = pool.index.having(RIPE, least) & hosts
-        held = [(host, [a for a in host.attempts.values() if a.ripe]) for host in pool.hosts_of(places)]
-        for _, attempts in held:
-            for attempt in attempts:
-                self.budgets.update(attempt.leaf.up)
-        order = [leaf for leaf in in_rank_order(pool.budgets.root, now, 0, self.budgets) if leaf.ripe]
-        position = {leaf: place for place, leaf in enumerate(order)}
-        for _, attempts in held:
-            attempts.sort(key=lambda attempt: -position[attempt.leaf])
-        for number, shape in shapes.items():
-            needs = sorted((_needed(host, attempts, shape.each, position) for host, attempts in held), reverse=True)
-            place = needs[shape.hosts - 1] if len(needs) >= shape.hosts else -1
-            if place < 0:
-                self.possible &= ~(1 << number)
-            elif place < len(order):
-                self.last[order[place]] = self.last.get(order[place], 0) | 1 << number
+    def passes(self, leaf: Node) -> None:
+        """``leaf`` is next in the ranking: what it holds can be won by nobody from here on."""
+        self._behind.append(leaf)
+        self.left -= leaf.ripe
+        if not self.left:
+            self.possible = 0
 
+    def winnable(self) -> int:
+        """Those shapes that could still be won."""
+        if self._behind and self.possible:
+            for leaf in self._behind:
+                self._leave(leaf)
+            self._behind.clear()
+            self.possible = self._fitting()
+        return self.possible
 
-def _needed(host: Host, attempts: list[Attempt], each: int, position: dict[Node, int]) -> int:
-    """The place of the best-ranked budget that must give way on ``host`` for ``each`` GPUs.
+    def _leave(self, leaf: Node) -> None:
+        levels, rooms = self._levels, self._rooms
+        for attempt in leaf.ripe_attempts.values():
+            if attempt.bits & self._hosts:
+                for host in attempt.hosts:
+                    place = host.index
+                    room = rooms.get(place, host.rooms[RIPE])
+                    bit = 1 << place
+                    if levels[room] & bit:
+                        levels[room] ^= bit
+                        room = room - attempt.each if room > attempt.each else 0
+                        rooms[place] = room
+                        levels[room] |= bit
 
-    Past all places if nobody need give way, and -1 if it would not suffice that all do.
-    """
-    missing = each - host.rooms[UNALLOCATED]
-    if missing <= 0:
-        return len(position)
-    for attempt in attempts:
-        missing -= attempt.each
-        if missing <= 0:
-            return position[attempt.leaf]
-    return -1
+    def _fitting(self) -> int:
+        """Those of ``possible`` for which there is room."""
+        pool, levels = self._pool, self._levels
+        room = len(levels) - 1
+        while room and not levels[room]:
+            room -= 1
+        found = self.possible & pool.single[room]
+        for number in indices(self.possible & pool.wide):
+            shape = pool.kinds[number][0]
+            if sum(level.bit_count() for level in levels[shape.each :]) >= shape.hosts:
+                found |= 1 << number
+        return found

@@ -72,27 +72,27 @@ def outranks(one: Node, other: Node, now: int) -> bool:
     return a.usage(now) * a.fold + a.order < b.usage(now) * b.fold + b.order
 
 
-def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] = ()) -> Iterator[Node]:
+def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | None = ()) -> Iterator[Node]:
     """The leaves below ``node`` where a shape of ``mask`` waits, and those in ``marked``, best-ranked first.
 
-    Budgets above a marked leaf are marked too. Ranks are read when a budget's children are reached.
+    Budgets above a marked leaf are marked too; None marks all that have attempts past their minimum. Ranks are read
+    when a budget's children are reached.
     """
-    ranked = [
-        ((child.at0 + child.slope * now) * child.fold + child.order, child)
-        for child in node.children
-        if child.mask & mask or child in marked
-    ]
-    if len(ranked) > 1:
-        ranked.sort(key=_first)
-    for _, child in ranked:
-        if child.children:
-            yield from in_rank_order(child, now, mask, marked)
-        else:
-            yield child
-
-
-def _first(pair: tuple[int, Node]) -> int:
-    return pair[0]
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if not node.children:
+            yield node
+            continue
+        ranked = [
+            ((child.at0 + child.slope * now) * child.fold + child.order, child)
+            for child in node.children
+            if child.mask & mask or (child.ripe if marked is None else child in marked)
+        ]
+        if len(ranked) > 1:
+            ranked.sort(reverse=True)  # no two siblings have the same number
+        for _, child in ranked:
+            stack.append(child)
 
 
 def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[Node] | None) -> set[Node]:
@@ -114,6 +114,38 @@ def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[N
                 if mine < theirs:
                     found.add(sibling)
     return found
+
+
+def somebody_may_stop(node: Node, now: int) -> bool:
+    """Whether something waits that may have attempts of leaf ``node`` past their minimum stopped."""
+    for theirs in node.up[:-1]:
+        height = (theirs.at0 + theirs.slope * now) * theirs.fold + theirs.base
+        for sibling in theirs.parent.children if theirs.parent else ():
+            if (
+                sibling.mask
+                and sibling is not theirs
+                and (sibling.at0 + sibling.slope * now + sibling.least) * sibling.fold < height
+                and not sibling.starved
+            ):
+                return True
+    return False
+
+
+def may_stop_somebody(leaf: Node, now: int, contested: Container[Node] | None) -> bool:
+    """Whether something that waits in ``leaf`` may have attempts of another budget stopped, of those ``contested``."""
+    if leaf.starved:
+        return False
+    for node in leaf.up[:-1]:
+        mine = (node.at0 + node.slope * now + leaf.least) * node.fold
+        for sibling in node.parent.children if node.parent else ():
+            if (
+                sibling.ripe
+                and (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base > mine
+                and sibling is not node
+                and (contested is None or sibling in contested)
+            ):
+                return True
+    return False
 
 
 class Crossing(NamedTuple):

@@ -18,6 +18,7 @@ def change_state(state: State, host: Host, wanted: HostState, reason: str) -> No
     pool = state.pools[host.pool]
     unused = host.gpus - host.held
     before, after = host.state is HostState.READY, wanted is HostState.READY
+    state.draining += (wanted is HostState.DRAINING) - (host.state is HostState.DRAINING)
     host.state, host.reason = wanted, reason
     if before and not after:
         pool.idle.change(-unused, state.now)

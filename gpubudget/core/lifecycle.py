@@ -6,9 +6,10 @@ from heapq import heappush
 
 from gpubudget.core.decisions import Claim, Requeue, Start, Stop, Stopped, Unclaim
 from gpubudget.core.events import Outcome
+from gpubudget.core.fairshare import somebody_may_stop
 from gpubudget.core.host import HostState
 from gpubudget.core.hoststate import change_state
-from gpubudget.core.placement import ROOM, indices, lowest
+from gpubudget.core.placement import ROOM, Rooms, indices, lowest
 from gpubudget.core.pool import Pool, ripen, unripen
 from gpubudget.core.records import Attempt, Host, Node, Workload
 from gpubudget.core.state import State, unwait, wait
@@ -22,6 +23,8 @@ _ENDS = {
     StopReason.PREEMPTED: WorkloadState.PREEMPTED,
     StopReason.LIMIT: WorkloadState.FINISHED,
 }
+
+_COMES_BACK = frozenset({StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED})
 
 
 def launch(
@@ -37,13 +40,16 @@ def launch(
         pool.budgets.ledger.commit(leaf, attempt.gpus * workload.min_runtime)
     if lane:
         pool.lane.person(workload.spec.owner).running += 1
-    attempt.preempted = tuple((victim.workload.spec.id, victim.number) for victim in victims)
-    before = {host: host.rooms for victim in victims for host in victim.hosts}
-    for victim in victims:
-        stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
+    before: dict[Host, Rooms] = {}
+    if victims:
+        attempt.preempted = tuple([(victim.workload.spec.id, victim.number) for victim in victims])
+        before = {host: host.rooms for victim in victims for host in victim.hosts}
+        for victim in victims:
+            stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
     for place, host in enumerate(hosts):
         free = host.free.bit_count() if lane or not attempt.allocated else host.rooms[ROOM]
-        promised = _promise(host, attempt, attempt.each - min(free, attempt.each), victims)
+        wanted = max(attempt.each - free, 0)
+        promised = _promise(host, attempt, wanted, victims) if wanted or victims else 0
         attempt.masks[place] = lowest(host.free, attempt.each - promised)
         host.free ^= attempt.masks[place]
         _count(host, attempt, attempt.each)
@@ -65,8 +71,6 @@ def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) ->
     It starts on these very GPUs: what others free meanwhile does not count, or a victim would be stopped for nothing.
     And it waits for every victim, also for one whose GPUs another is to have so that this one may be here at all.
     """
-    if not wanted and not victims:
-        return 0
     leaving = [attempt for attempt in host.attempts.values() if attempt.stopping is not None]
     missing = wanted
     for attempt in sorted(leaving, key=lambda attempt: attempt not in victims):
@@ -108,7 +112,7 @@ def begin(state: State, pool: Pool, attempt: Attempt) -> None:
         host.attempts[attempt.serial] = attempt
         host.held += attempt.each
         _unused(pool, host).change(-attempt.each, now)
-    placement = tuple((host.name, indices(mask)) for host, mask in zip(attempt.hosts, attempt.masks, strict=True))
+    placement = tuple([(host.name, indices(mask)) for host, mask in zip(attempt.hosts, attempt.masks, strict=True)])
     state.decisions.append(
         Start(
             spec.id,
@@ -240,7 +244,7 @@ def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
     elif reason is StopReason.FAILED:
         _note_failure(state, attempt)
     again = (
-        reason in {StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED}
+        reason in _COMES_BACK
         or (reason is StopReason.PREEMPTED and spec.resumable)
         or (reason is StopReason.FAILED and workload.failures <= spec.retries)
     )
@@ -297,7 +301,7 @@ def _unused(pool: Pool, host: Host) -> Meter:
 def _give(state: State, pool: Pool, host: Host, serial: int, mask: int) -> None:
     """An attempt has let go of GPUs of ``host``: to those they were promised to, and the others are free."""
     ready = []
-    for claim in host.claims.values():
+    for claim in host.claims.values() if host.claims else ():
         given = claim.promised.pop((host.name, serial), None)
         if given is not None:
             taken = lowest(mask, given)
@@ -327,10 +331,12 @@ def protection_ended(state: State, attempt: Attempt) -> None:
         return
     if not attempt.lane:
         ripen(attempt)
+        useful = somebody_may_stop(attempt.leaf, state.now)
         for host in attempt.hosts:
             before = host.rooms
             pool.refresh(host)
-            pool.gains(host, before)
+            if useful:
+                pool.gains(host, before)
     if any(host.state is HostState.DRAINING for host in attempt.hosts):
         stop(state, attempt, StopReason.DRAINED)
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import in_rank_order
+from gpubudget.core.fairshare import in_rank_order, may_stop_somebody
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
@@ -32,6 +32,8 @@ def run(state: State) -> None:
     while again:
         again = False
         for pool in state.pools.values():
+            if pool.grown and not (pool.due or pool.lapsed or pool.waiting()):
+                pool.grown = 0
             full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
             if full or pool.grown:
                 again = True
@@ -166,15 +168,20 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     hard = pool.fitting(RIPE, root.mask & ~(easy | later), hosts) if root.ripe else 0
     if not easy | hard:
         return False
-    contest = Contest(pool, hard, hosts, now)
-    hard = contest.possible
+    if not hard:
+        search = Search(hosts, (), easy)
+        return any(_start_in(state, pool, leaf, easy, search) for leaf in in_rank_order(root, now, easy))
+    contest = Contest(pool, hard, hosts)
     search = Search(hosts, contest.budgets, easy)
     for leaf in in_rank_order(root, now, easy | hard, contest.budgets):
-        if leaf in contest.last:
-            hard &= ~contest.last[leaf]
-            if not easy | hard:
-                return False
-        if leaf.mask & (easy | hard) and _start_in(state, pool, leaf, easy | hard, search):
+        if leaf.ripe:
+            contest.passes(leaf)
+        if not easy | contest.possible:
+            return False
+        if not leaf.mask & easy and not may_stop_somebody(leaf, now, contest.budgets):
+            continue
+        possible = easy | (contest.winnable() if leaf.mask & contest.possible else 0)
+        if leaf.mask & possible and _start_in(state, pool, leaf, possible, search):
             return True
     return False
 
@@ -257,6 +264,9 @@ def _first(state: State, pool: Pool) -> None:
             tries += 1
             if timid or tries > _TRIES:
                 continue
+            if pool.index.fits(UNALLOCATED, shape) and not leaf.starved:  # it starts now
+                pool.reservation = None
+                return
             found = forecast(pool, workload, leaf, shape, now)
             if found is not None:
                 _reserve(state, pool, workload, leaf, found)

@@ -89,6 +89,19 @@ class Pool:
         self.grown = 0
         self.passing = False
 
+    def slide(self, now: int) -> None:
+        """Let the lookback window of every ledger slide to ``now``."""
+        limit = now - self.budgets.ledger.lookback
+        for ledger in (self.budgets.ledger, self.fillers.ledger):
+            if ledger.edges and ledger.edges[0][0] <= limit:
+                ledger.advance(now)
+        if self.lane.people:
+            self.lane.ledger.advance(now)
+
+    def waiting(self) -> bool:
+        """Whether anything waits."""
+        return (self.budgets.root.mask | self.fillers.root.mask | self.stray.mask) != 0
+
     def hosts_of(self, bits: int) -> Iterable[Host]:
         """The hosts of these bits, in order."""
         while bits:
@@ -205,13 +218,13 @@ def enqueue(workload: Workload, leaf: Node, number: int) -> None:
     """Let ``workload`` wait in ``leaf``."""
     queue = leaf.queues.get(number)
     if queue is None:
-        queue = leaf.queues[number] = Queue()
+        queue = leaf.queues[number] = Queue(workload.spec.gpus)
     queue.add(workload)
     workload.queued.append((leaf, number))
-    bit = 1 << number
+    bit, commitment = 1 << number, queue.gpus * workload.min_runtime
     for node in leaf.up:
-        if node.mask & bit:
-            break
+        if not node.mask or commitment < node.least:
+            node.least = commitment
         node.mask |= bit
 
 
@@ -223,6 +236,10 @@ def dequeue(workload: Workload) -> None:
         if not queue.entries:
             del leaf.queues[number]
             _clear(leaf, 1 << number)
+        commitment = queue.gpus * workload.min_runtime
+        for node in leaf.up:
+            if node.least == commitment:
+                node.least = _least(node)
     workload.queued.clear()
 
 
@@ -233,6 +250,12 @@ def _clear(leaf: Node, bit: int) -> None:
             if child.mask & bit:
                 return
         node.mask &= ~bit
+
+
+def _least(node: Node) -> int:
+    if node.children:
+        return min([child.least for child in node.children if child.mask], default=0)
+    return min([queue.least() for queue in node.queues.values()], default=0)
 
 
 def ripen(attempt: Attempt) -> None:

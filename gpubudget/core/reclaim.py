@@ -114,7 +114,9 @@ def cheapest_on(
         for attempt in host.attempts.values()
         if (attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None)
     ]
-    if sum(attempt.each for attempt in candidates) < max(missing, over):
+    if sum([attempt.each for attempt in candidates]) < max(missing, over) or (
+        bound is not None and min([_cost(attempt, now) for attempt in candidates]) >= bound
+    ):
         return None
     # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
     states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
@@ -134,6 +136,12 @@ def cheapest_on(
             if (known is None or new < known[0]) and (bound is None or new < bound):
                 states[key] = (new, [*victims, attempt])
     return states.get((0, 0))
+
+
+def _cost(attempt: Attempt, now: int) -> Cost:
+    """What it costs to stop one attempt."""
+    lost = attempt.lost(now)
+    return (lost, 1, 0, 0) if attempt.allocated else (0, 0, lost, 1)
 
 
 def _spare(hosts: list[Host], each: int, victims: dict[int, Attempt], now: int) -> None:

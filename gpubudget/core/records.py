@@ -22,10 +22,10 @@ class Node:
     """A budget in one pool, or, where ``reserve`` is set, what a budget with children keeps for itself.
 
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
-    (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``ripe`` (GPUs of such attempts) and ``held`` (GPUs
-    of all running attempts) sum up all below. ``fold``, ``order`` and ``base`` turn usage into rank: see
-    ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger; ``spent`` is all occupancy ever, kept for
-    leaves only.
+    (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``least`` (the smallest commitment of what waits),
+    ``ripe`` (GPUs of such attempts) and ``held`` (GPUs of all running attempts) sum up all below. ``fold``, ``order``
+    and ``base`` turn usage into rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger;
+    ``spent`` is all occupancy ever, kept for leaves only.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class Node:
         "children",
         "fold",
         "held",
+        "least",
         "mask",
         "order",
         "parent",
@@ -67,6 +68,7 @@ class Node:
         self.held = 0
         self.spent = Meter()
         self.mask = 0
+        self.least = 0
         self.queues: dict[int, Queue] = {}
         self.ripe = 0
         self.ripe_attempts: dict[int, Attempt] = {}
@@ -85,9 +87,10 @@ class Node:
 class Queue:
     """The workloads of one budget and one shape that wait, in order, and by minimum runtime."""
 
-    __slots__ = ("by_runtime", "entries")
+    __slots__ = ("by_runtime", "entries", "gpus")
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
         self.entries: list[tuple[Rank, Workload]] = []
         self.by_runtime: list[tuple[int, Rank, Workload]] = []
 
@@ -100,6 +103,20 @@ class Queue:
         """Take a workload out."""
         del self.entries[bisect_left(self.entries, (workload.rank,))]
         del self.by_runtime[bisect_left(self.by_runtime, (workload.min_runtime, workload.rank))]
+
+    def least(self) -> int:
+        """The smallest commitment of those that wait (GPU-milliseconds)."""
+        return self.gpus * self.by_runtime[0][0]
+
+    def first_within(self, min_runtime: int) -> Workload:
+        """The first in order of those whose minimum runtime is at most ``min_runtime``; there must be one.
+
+        Few are found among themselves, many by looking through all: about the square root of their number of steps.
+        """
+        few = bisect_left(self.by_runtime, (min_runtime + 1,))
+        if few * few < len(self.entries):
+            return min([(rank, workload) for _, rank, workload in self.by_runtime[:few]])[1]
+        return next(workload for _, workload in self.entries if workload.min_runtime <= min_runtime)
 
 
 class Host:

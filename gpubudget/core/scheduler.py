@@ -26,7 +26,6 @@ from gpubudget.core.events import (
     Submitted,
     Woke,
 )
-from gpubudget.core.host import HostState
 from gpubudget.core.lifecycle import cancel_waiting, end, protection_ended, stop, unclaim
 from gpubudget.core.records import Attempt, Workload
 from gpubudget.core.state import State, refusal, rewait, wait
@@ -69,17 +68,17 @@ class Scheduler:
         """Raise where an event cannot be."""
         state = self.state
         match event:
-            case Submitted(spec):
-                if spec.id in state.workloads:
-                    raise ConflictError(f"there is a workload {spec.id!r} already")
+            case Submitted():
+                if event.spec.id in state.workloads:
+                    raise ConflictError(f"there is a workload {event.spec.id!r} already")
+            case Exited() | CheckpointReported():
+                self._attempt(event.workload, event.attempt)
             case Cancelled(workload):
                 self._known(workload)
             case RequeueRequested(workload):
                 self._running(workload)
             case Moved(workload, budget):
                 self._check_move(self._known(workload), budget)
-            case Exited(workload, attempt) | CheckpointReported(workload, attempt):
-                self._attempt(workload, attempt)
             case HostReported():
                 hosts.check_report(state, event)
             case BudgetsApplied() | Woke():
@@ -118,10 +117,7 @@ class Scheduler:
         """Let all happen that time alone brings."""
         state = self.state
         for pool in state.pools.values():
-            pool.budgets.ledger.advance(now)
-            pool.fillers.ledger.advance(now)
-            if pool.lane.people:
-                pool.lane.ledger.advance(now)
+            pool.slide(now)
         protections = state.protections
         while protections and protections[0][0] <= now:
             attempt = heappop(protections)[2]
@@ -143,10 +139,10 @@ class Scheduler:
         """Let an event that was checked happen."""
         state = self.state
         match event:
-            case Submitted(spec):
-                self._submit(Workload(spec, state.now))
-            case Exited(workload, attempt, outcome):
-                end(state, self._attempt(workload, attempt), outcome)
+            case Submitted():
+                self._submit(Workload(event.spec, state.now))
+            case Exited():
+                end(state, self._attempt(event.workload, event.attempt), event.outcome)
             case Woke():
                 pass
             case Cancelled(workload):
@@ -194,21 +190,21 @@ class Scheduler:
     def next_wakeup(self) -> int | None:
         """When time alone could change a decision (milliseconds); None while nothing could."""
         state = self.state
-        times: list[int] = []
-        while state.protections and _gone(state.protections[0][2]):
-            heappop(state.protections)
-        while state.limits and (_gone(state.limits[0][2]) or state.limits[0][2].stopping is not None):
-            heappop(state.limits)
-        waiting = [pool for pool in state.pools.values() if passes.something_waits(pool)]
-        if state.protections and (waiting or any(host.state is HostState.DRAINING for host in state.hosts.values())):
-            times.append(state.protections[0][0])
-        if state.limits:
-            times.append(state.limits[0][0])
+        protections, limits = state.protections, state.limits
+        while protections and _gone(protections[0][2]):
+            heappop(protections)
+        while limits and (_gone(limits[0][2]) or limits[0][2].stopping is not None):
+            heappop(limits)
+        interval = state.policy.rebalance_interval
+        times = [pool.last_pass + interval for pool in state.pools.values() if passes.something_waits(pool)]
+        if protections and (times or state.draining):
+            times.append(protections[0][0])
+        if limits:
+            times.append(limits[0][0])
         if state.patience:
             times.append(state.patience[0][0])
         if state.next_date is not None:
             times.append(state.next_date)
-        times += [pool.last_pass + state.policy.rebalance_interval for pool in waiting]
         return max(min(times), state.now) if times else None
 
     # What it shows

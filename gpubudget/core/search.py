@@ -5,6 +5,7 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from gpubudget.core import reclaim
 from gpubudget.core.fairshare import legal_siblings
 from gpubudget.core.placement import EVERY, RIPE, ROOM, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node, Queue, Workload
+from gpubudget.core.records import Attempt, Host, Node, Queue, Rank, Workload
 from gpubudget.core.reservation import blocked_hosts
 from gpubudget.core.state import State
 
@@ -98,21 +99,26 @@ def first_startable(state: State, pool: Pool, leaf: Node, number: int, search: S
         return head, found
     if not shorter or ((easy or not alike) and place(shortest) is None):
         return None
-    longest = _longest_possible(queue, head.min_runtime, place)
-    chosen = next(workload for _, workload in queue.entries if workload.min_runtime <= longest)
+    chosen = queue.first_within(_longest_possible(queue, head.min_runtime, place))
     again = place(chosen)
     return (chosen, again) if again else None
 
 
 def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Place | None]) -> int:
-    """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start."""
-    runtimes = sorted({entry[0] for entry in queue.by_runtime if entry[0] < below})
-    examples = {entry[0]: entry[2] for entry in queue.by_runtime}
-    low, high = 0, len(runtimes) - 1
+    """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start.
+
+    The shortest can.
+    """
+    runtimes = queue.by_runtime
+    low, high = 0, bisect_left(runtimes, (below,)) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if place(examples[runtimes[middle]]) is None:
-            high = middle - 1
+        if place(runtimes[middle][2]) is None:
+            high = bisect_left(runtimes, (runtimes[middle][0],)) - 1
         else:
-            low = middle
-    return runtimes[low]
+            low = bisect_right(runtimes, runtimes[middle][0], lo=middle, key=_runtime) - 1
+    return runtimes[low][0]
+
+
+def _runtime(entry: tuple[int, Rank, Workload]) -> int:
+    return entry[0]

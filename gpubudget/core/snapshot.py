@@ -183,6 +183,7 @@ def _load_pool(state: State, data: Data) -> None:
             continue
         host = state.hosts[each["name"]] = pool.add_host(each["name"], each["gpus"])
         host.state, host.reason = HostState(each["state"]), each["reason"]
+        state.draining += host.state is HostState.DRAINING
         host.wanted, host.lane = HostState(each["wanted"]), each["lane"]
 
 

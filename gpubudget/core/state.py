@@ -19,15 +19,16 @@ Timer = tuple[int, int, Attempt]
 class State:
     """What the scheduler knows. ``decisions`` and ``cause`` belong to the event that is being handled.
 
-    ``fresh`` are workloads that have begun to wait and were not tried yet. ``protections`` and ``limits`` are heaps of
-    (time, serial, attempt), in which attempts that ended stay until their time comes; ``patience`` is one of (time,
-    workload id) of those that may preempt again from then on.
+    ``draining`` is the number of hosts that drain. ``fresh`` are workloads that have begun to wait and were not tried
+    yet. ``protections`` and ``limits`` are heaps of (time, serial, attempt), in which attempts that ended stay until
+    their time comes; ``patience`` is one of (time, workload id) of those that may preempt again from then on.
     """
 
     __slots__ = (
         "cause",
         "commit",
         "decisions",
+        "draining",
         "fresh",
         "hosts",
         "limits",
@@ -52,6 +53,7 @@ class State:
         self.policy = Policy()
         self.pools: dict[str, Pool] = {}
         self.hosts: dict[str, Host] = {}
+        self.draining = 0
         self.workloads: dict[str, Workload] = {}
         self.fresh: list[Workload] = []
         self.serial = 0
@@ -144,6 +146,9 @@ def wait(state: State, workload: Workload) -> None:
     if workload.preempt_after > state.now:
         heappush(state.patience, (workload.preempt_after, workload.spec.id))
     if workload.shapes:
+        for name in workload.shapes:
+            if not state.pools[name].budgets.root.mask:
+                state.pools[name].last_pass = state.now  # nothing waited: as if it had just been looked at
         place(state, workload)
         workload.fresh = True
         state.fresh.append(workload)

@@ -23,6 +23,8 @@ class WorkloadState(StrEnum):
     PREEMPTED = "preempted"  # stopped for another workload, and not resumable
     REFUSED = "refused"
 
+    __hash__ = str.__hash__  # that of Enum is slow, and these are looked up for every event
+
 
 _S = WorkloadState
 
@@ -49,6 +51,8 @@ class StopReason(StrEnum):
     HOST_LOST = "host_lost"
     FORCED = "forced"
     LIMIT = "limit"  # a debug workload reached its longest run time
+
+    __hash__ = str.__hash__
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,8 @@ class Auditor:
         beneficiary = self._workloads.get(name)
         if beneficiary and beneficiary.standing in {Standing.WAITING, Standing.CLAIMING}:
             self._report(self._judge.preempts(beneficiary, attempt, line.at))
-        elif line.kind == "stopping" or name not in self._ended:  # it may have ended while its victim did
+        elif line.kind == "stopping" or (beneficiary is None and name not in self._ended):
+            # by the time its victim is gone it may have ended too, or have lost its claim and started elsewhere
             self._find("preempted-for", f"{attempt.key[0]} is preempted for {name or 'nobody'}, which does not wait")
 
     def _drop_claim(self, workload: Workload) -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
-from gpubudget.core.fairshare import in_rank_order, legal_siblings
-from gpubudget.core.placement import EVERY, Shape, indices
+from gpubudget.core.fairshare import in_rank_order, legal_siblings, may_stop_somebody, somebody_may_stop
+from gpubudget.core.placement import EVERY, RIPE, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Node
 from gpubudget.units import MINUTE
@@ -25,11 +25,9 @@ WORK = st.tuples(
 
 
 def wins(pool: Pool, leaf: Node, shape: Shape, now: int) -> bool:
-    """Whether a budget's workload with the least commitment could start, if need be by stopping others."""
-    if leaf.starved:
+    """Whether a budget's workload with the least commitment could start by having allocated attempts stopped."""
+    if leaf.starved or reclaim.unallocated(pool, shape, EVERY, now):
         return False
-    if reclaim.unallocated(pool, shape, EVERY, now):
-        return True
     legal = legal_siblings(leaf, shape.hosts * shape.each, now, None)
     return reclaim.ripe(pool, shape, legal, EVERY, now) is not None
 
@@ -45,19 +43,35 @@ def test_no_budget_that_could_win_is_cut_off(work: list[tuple[str, int, int, int
             small.exit(stopped.partition("/")[0])
     pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
     numbers = [pool.number(shape, timid=False) for shape in SHAPES]
-    contest = Contest(pool, sum(1 << number for number in numbers), EVERY, now)
+    contest = Contest(pool, sum(1 << number for number in numbers), EVERY)
     leaves = pool.budgets.root.leaves()
     everyone = {node for leaf in leaves for node in leaf.up}
-    place = {leaf: place for place, leaf in enumerate(in_rank_order(pool.budgets.root, now, 0, everyone))}
-    cut = {number: place[leaf] for leaf, mask in contest.last.items() for number in indices(mask)}
-    for number, shape in zip(numbers, SHAPES, strict=True):
-        for leaf in leaves:
+    for leaf in in_rank_order(pool.budgets.root, now, 0, everyone):
+        if leaf.ripe:
+            contest.passes(leaf)
+        for number, shape in zip(numbers, SHAPES, strict=True):
             if wins(pool, leaf, shape, now):
-                assert contest.possible >> number & 1
-                assert place[leaf] < cut.get(number, len(leaves))
+                assert contest.winnable() >> number & 1
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(st.lists(WORK, min_size=1, max_size=12), st.integers(1, 3))
+def test_whether_anybody_may_be_stopped_is_told_at_once(work: list[tuple[str, int, int, int]], hosts: int) -> None:
+    """From both sides: what waits for whom, and who may be stopped by what waits."""
+    small = Small(BUDGETS, hosts=hosts)
+    for number, (budget, gpus, minutes, pause) in enumerate(work):
+        words = small.submit(f"w{number}", budget, gpus, minutes) + small.wait(pause)
+        for stopped in stops(words):
+            small.exit(stopped.partition("/")[0])
+    pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
+    leaves = pool.budgets.root.leaves()
+    legal = {leaf: legal_siblings(leaf, leaf.least, now, None) if leaf.mask else set[Node]() for leaf in leaves}
     for leaf in leaves:
-        ripe = {node for node in legal_siblings(leaf, 1, now, None) if node.ripe}
-        assert ripe <= contest.budgets
+        if leaf.mask:
+            assert may_stop_somebody(leaf, now, None) == bool(legal[leaf])
+        if leaf.ripe:
+            stoppable = any(found & set(leaf.up) for found in legal.values())
+            assert somebody_may_stop(leaf, now) == stoppable
 
 
 def test_a_shape_that_could_not_be_had_even_if_all_gave_way_is_ruled_out() -> None:
@@ -68,13 +82,23 @@ def test_a_shape_that_could_not_be_had_even_if_all_gave_way_is_ruled_out() -> No
     small.wait(10)
     pool = small.scheduler.state.pools["p"]
     small_shape, large_shape = (pool.number(Shape(1, each), timid=False) for each in (4, 5))
-    contest = Contest(pool, 1 << small_shape | 1 << large_shape, EVERY, small.now * MINUTE)
-    assert contest.possible == 1 << small_shape
-    assert {leaf.path: mask for leaf, mask in contest.last.items()} == {"a/x": 1 << small_shape}
+    contest = Contest(pool, 1 << small_shape | 1 << large_shape, EVERY)
+    leaf = pool.budgets.leaves["a/x"]
+    assert pool.fitting(RIPE, 1 << small_shape | 1 << large_shape, EVERY) == 1 << small_shape
+    assert contest.winnable() >> small_shape & 1
+    contest.passes(leaf)
+    assert contest.winnable() == 0
 
 
-def test_nothing_asked_is_nothing_surveyed() -> None:
-    """Where all that waits fits without stopping anybody."""
-    small = Small(BUDGETS)
-    contest = Contest(small.scheduler.state.pools["p"], 0, EVERY, small.now * MINUTE)
-    assert (contest.possible, contest.budgets, contest.last) == (0, set(), {})
+def test_on_some_hosts_only_the_budgets_with_work_there_are_in_it() -> None:
+    """And those above them."""
+    small = Small(BUDGETS, hosts=2)
+    small.submit("a1", "a/x", 8, 1)
+    small.submit("b1", "b", 8, 1)
+    small.wait(10)
+    pool = small.scheduler.state.pools["p"]
+    contest = Contest(pool, 1, 1)
+    found = [leaf.path for leaf in pool.budgets.root.leaves() if leaf in (contest.budgets or ())]
+    assert found == ["a/x"]
+    contest.passes(pool.budgets.leaves["b"])
+    assert contest.winnable() == 0 or contest.left == 8

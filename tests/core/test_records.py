@@ -19,7 +19,7 @@ def workload(name: str, minutes: int, submitted: int, priority: int = 0) -> Work
 
 def test_a_queue_keeps_its_order_and_knows_the_shortest() -> None:
     """By priority, then submission, then id; and beside that by minimum runtime."""
-    queue = Queue()
+    queue = Queue(1)
     members = [workload("c", 30, 5), workload("b", 10, 5), workload("a", 20, 9), workload("d", 40, 9, priority=1)]
     for member in members:
         queue.add(member)
