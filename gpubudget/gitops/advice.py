@@ -29,14 +29,20 @@ def warnings(reached: dict[str, Listed], cluster: ClusterFile) -> Iterator[Diagn
     effective: dict[str, list[Part]] = {ROOT: [(1, 1) for _ in pools]}
     for path, budget in reached.items():
         if budget.shares:
-            own = [budget.shares.of(pool.name) for pool in pools]
-            effective[path] = [
-                (part * term.share.numerator, whole * term.share.denominator) if term else (part, whole)
-                for term, (part, whole) in zip(own, effective[parent_path(path)], strict=True)
-            ]
+            effective[path] = _parts(budget.shares, effective[parent_path(path)], pools)
             yield from _guarantees(budget, effective[path], cluster)
-            yield from _out_of_reach(budget, pools)
+            if budget.children and _ever_nothing(budget.shares, budget.changes):
+                yield from _out_of_reach(budget, pools)
         yield from _people(budget, [pool for pool, (part, _) in zip(pools, effective[path], strict=True) if part])
+
+
+def _parts(shares: WrittenShares, above: list[Part], pools: tuple[Pool, ...]) -> list[Part]:
+    """Effective shares, given those of the parent."""
+    terms = [shares.of(pool.name) for pool in pools] if shares.by_pool else [shares.default] * len(pools)
+    return [
+        (part * term.share.numerator, whole * term.share.denominator) if term else (part, whole)
+        for term, (part, whole) in zip(terms, above, strict=True)
+    ]
 
 
 def _guarantees(budget: Listed, parts: list[Part], cluster: ClusterFile) -> Iterator[Diagnostic]:
@@ -74,8 +80,6 @@ def _people(budget: Listed, funded: list[Pool]) -> Iterator[Diagnostic]:
 
 def _out_of_reach(budget: Listed, pools: tuple[Pool, ...]) -> Iterator[Diagnostic]:
     """Shares of children that count only where and when this budget itself gets nothing."""
-    if not budget.children or not budget.shares or not _ever_nothing(budget.shares, budget.changes):
-        return
     funded: dict[str, list[tuple[int, int]]] = {
         pool.name: [(start, end) for start, end, term in _periods(budget, pool.name) if term and term.share]
         for pool in pools

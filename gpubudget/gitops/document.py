@@ -212,8 +212,8 @@ def _description(file: str, entry: Map) -> Description:
 def _names(file: str, listed: Value) -> tuple[Name, ...]:
     if not isinstance(listed, Seq):
         return ()
-    names = ((index, text) for index, text in enumerate(listed[:_MOST_PEOPLE]) if isinstance(text, str))
-    return tuple(Name(text, value_place(file, listed, index)) for index, text in names)
+    written = zip(listed[:_MOST_PEOPLE], listed.spots, strict=False)
+    return tuple([Name(text, Position(file, *spot)) for text, spot in written if type(text) is str])
 
 
 def _child(file: str, listed: Map, name: str, zone: tzinfo, problems: list[Diagnostic]) -> Child:

@@ -97,7 +97,7 @@ class _Reader:
 
 def _bytes(handle: int, size: int) -> bytes:
     """The bytes of an open file that has ``size``, at most one beyond the bound; one read may give less than all."""
-    data, wanted = b"", min(size, MAX_BYTES) + 1
+    data, wanted = b"", min(size, MAX_BYTES + 1)
     while len(data) < wanted and (more := os.read(handle, wanted - len(data))):
         data += more
     return data

@@ -127,6 +127,8 @@ def people(descriptions: Iterable[Description]) -> Iterator[Diagnostic]:
     """People who stand twice in one list."""
     for description in descriptions:
         for listed in (description.managers, description.members):
+            if len({name.text for name in listed}) == len(listed):
+                continue
             first: dict[str, Position] = {}
             for name in listed:
                 if name.text in first:

@@ -39,6 +39,7 @@ _WORDS: dict[str, Value] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_NUMERIC = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,39})", re.ASCII)
 _NUMBER_LIKE = re.compile(
     r"""[-+]?(?: [0-9][0-9_]*(?::[0-9_]+)*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?   # 010  1_000  12:30  0.5  1e3
@@ -55,7 +56,6 @@ class Map(dict[str, Any]):
     __slots__ = ("column", "line", "spots")
 
     def __init__(self, line: int, column: int) -> None:
-        super().__init__()
         self.line, self.column = line, column
         self.spots: dict[str, tuple[int, int, int, int]] = {}
 
@@ -66,7 +66,6 @@ class Seq(list[Any]):
     __slots__ = ("column", "line", "spots")
 
     def __init__(self, line: int, column: int) -> None:
-        super().__init__()
         self.line, self.column = line, column
         self.spots: list[tuple[int, int]] = []
 
@@ -128,6 +127,8 @@ def _decode(file: str, data: bytes, problems: list[Diagnostic]) -> str | None:
         message = "the file begins with a byte order mark"
         problems.append(Diagnostic("file-encoding", Position(file), message, "save it as UTF-8 without one"))
         text = text[1:]
+    if not _UNSEEN.search(text):
+        return text
     for found in islice(_UNSEEN.finditer(text), MAX_PROBLEMS):
         place = Position(file, *_line_and_column(text, found.start()))
         message = f"the character U+{ord(found.group()):04X} cannot be seen and may not stand here"
@@ -172,8 +173,9 @@ class _Builder:
     def read(self, events: Iterable[Event]) -> None:
         """Take in the events of one file, up to the first that makes going on senseless."""
         documents = 0
+        problems, stack, keys = self.problems, self.stack, self.keys
         for event in events:
-            if len(self.problems) >= MAX_PROBLEMS:
+            if len(problems) >= MAX_PROBLEMS:
                 self.root = None
                 return
             kind = type(event)
@@ -183,8 +185,8 @@ class _Builder:
                 if not self.open(event, Map if kind is yaml.MappingStartEvent else Seq):
                     return
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                self.stack.pop()
-                self.keys.pop()
+                stack.pop()
+                keys.pop()
             elif kind is yaml.AliasEvent:
                 self.problem("yaml-anchor", event, f"*{event.anchor} is an alias", "write the value out")
                 self.add(f"*{event.anchor}", event)
@@ -202,7 +204,8 @@ class _Builder:
 
     def open(self, event: Event, container: type[Map | Seq]) -> bool:
         """Begin a mapping or a list; False when it is nested too deeply."""
-        self.refuse_decoration(event)
+        if event.anchor or event.tag:
+            self.refuse_decoration(event)
         if len(self.stack) == MAX_DEPTH:
             message = f"values are nested more than {MAX_DEPTH} levels deep"
             self.problem("yaml-depth", event, message, "look for a bracket too many")
@@ -229,7 +232,7 @@ class _Builder:
             self.add(text, event)
         elif text in _WORDS:
             self.add(_WORDS[text], event)
-        elif text[0] in "+-.0123456789":
+        elif text[0] in _NUMERIC:
             self.add(self.number(text, event), event)
         elif text == "<<" and self.stack and type(self.stack[-1]) is Map and self.keys[-1] is None:
             self.problem("yaml-merge-key", event, "<< is a merge key", "write the merged keys out")
