@@ -48,7 +48,7 @@ class Auditor:
         self._ended: set[str] = set()
         self._unsettled: dict[str, Workload] = {}
         self._judge = Judge(self._cluster, self._ledger, self._workloads)
-        self._promises = Promises(self._ledger)
+        self._promises = Promises(self._ledger, self._judge)
 
     def take(self, line: Line) -> None:
         """Judge one line, and let it change what is known."""
@@ -258,7 +258,8 @@ class Auditor:
         ):
             self._promises.excuse(pool)
         estimate = line.data.get("estimate", False)
-        late = self._promises.reserve(pool, workload, line.at, line.data["start_ms"], estimate=estimate)
+        hosts, start = line.data["hosts"], line.data["start_ms"]
+        late = self._promises.reserve(pool, workload, line.at, start, hosts, estimate=estimate)
         if late:
             self._find("reservation-later", late)
 

@@ -113,13 +113,32 @@ class Judge:
             return
         if not self.detailed:
             return
-        ours, theirs = self._ledger.standings(pool, requester.budget, other, now)
-        charged = self._ledger.charged((requester.id, 0)) is not None
-        extra = 0 if charged else requester.gpus * requester.minimum
-        ours = Standing(ours.path, ours.share, ours.usage + extra)
+        ours, theirs = self._standings(requester, requester.budget, pool, other, now)
         if not ours.better(theirs):
             left = f"{ours.path} would have {ours.usage} GPU-ms for a share of {ours.share}"
             yield "no-right", f"{who}, but {left}, and {theirs.path} has {theirs.usage} for {theirs.share}"
+
+    def outranked(self, workload: Workload, pool: str, hosts: Iterable[str], now: int) -> bool:
+        """Whether work past its minimum on one of the hosts ranks no lower than the workload would by now."""
+        for attempt in {attempt.key: attempt for host in hosts for attempt in self._cluster.on(host)}.values():
+            other = self._ledger.charged(attempt.key)
+            if attempt.leaving or not attempt.allocated or now < attempt.protected_until:
+                continue
+            if other is None or workload.budget is None:
+                continue
+            if other == workload.budget:
+                return True
+            ours, theirs = self._standings(workload, workload.budget, pool, other, now)
+            if not ours.better(theirs):
+                return True
+        return False
+
+    def _standings(self, workload: Workload, budget: str, pool: str, other: str, now: int) -> tuple[Standing, Standing]:
+        """How a workload's budget, once it is charged, and another one stand where their paths part."""
+        ours, theirs = self._ledger.standings(pool, budget, other, now)
+        charged = self._ledger.charged((workload.id, 0)) is not None
+        extra = 0 if charged else workload.gpus * workload.minimum
+        return Standing(ours.path, ours.share, ours.usage + extra), theirs
 
     def _set(self, requester: Workload, claim: Claim) -> Iterator[Fault]:
         """Whether a claim has enough, and none of its victims could have been spared."""

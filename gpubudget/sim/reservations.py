@@ -1,15 +1,17 @@
 """Whether reservations are kept: once given a firm time, a workload is not put off without a cause that the rules know.
 
 Causes are a host that is lost, drained or cordoned, other budgets, another workload that came to rank better, and an
-attempt that takes longer than the grace period to leave.
+attempt that takes longer than the grace period to leave. Work that runs on the hosts may come to rank better too, as
+the window slides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpubudget.sim.ledger import Ledger, lineage
+from gpubudget.sim.preemption import Judge
 from gpubudget.sim.replay import Standing, Workload
 
 
@@ -17,6 +19,7 @@ from gpubudget.sim.replay import Standing, Workload
 class _Promise:
     workload: str
     start: int
+    hosts: tuple[str, ...]
     estimate: bool
     excused: bool = False
     burdened: bool = False  # its own program was charged for others since, so that it may rank worse by now
@@ -25,8 +28,9 @@ class _Promise:
 class Promises:
     """The last reservation of each pool."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, judge: Judge) -> None:
         self._ledger = ledger
+        self._judge = judge
         self._promises: dict[str, _Promise] = {}
 
     def excuse(self, pool: str | None) -> None:
@@ -48,16 +52,18 @@ class Promises:
             promise.excused |= self._ranks_better(pool, workload, other, now)
             promise.burdened |= _program(workload) == _program(other)
 
-    def reserve(self, pool: str, workload: Workload, now: int, start: int, *, estimate: bool) -> str:
+    def reserve(
+        self, pool: str, workload: Workload, now: int, start: int, hosts: Iterable[str], *, estimate: bool
+    ) -> str:
         """A workload is promised GPUs by ``start``; what is wrong with that, or nothing.
 
         A promise whose time went by before now without a word is excused: nobody woke the scheduler at that time.
         """
         before = self._promises.get(pool)
-        self._promises[pool] = _Promise(workload.id, start, estimate)
+        self._promises[pool] = _Promise(workload.id, start, tuple(hosts), estimate)
         if before is None or before.workload != workload.id or before.estimate or before.excused:
             return ""
-        if start <= before.start or before.start < now:
+        if start <= before.start or before.start < now or self._judge.outranked(workload, pool, before.hosts, now):
             return ""
         return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
 
@@ -66,11 +72,14 @@ class Promises:
 
         Where it has nothing at that time, nobody may have been awake, and later is too late to judge.
         """
-        for promise in self._promises.values():
+        for pool, promise in self._promises.items():
             workload = known.get(promise.workload)
-            waits = workload is not None and workload.standing is Standing.WAITING
-            if waits and promise.start == now and not (promise.estimate or promise.excused or promise.burdened):
-                promise.excused = True
+            if workload is None or workload.standing is not Standing.WAITING or promise.start != now:
+                continue
+            if promise.estimate or promise.excused or promise.burdened:
+                continue
+            promise.excused = True
+            if not self._judge.outranked(workload, pool, promise.hosts, now):
                 yield "reservation-missed", f"{promise.workload} was to start by {promise.start} and still waits"
 
     def _ranks_better(self, pool: str, one: Workload, other: Workload, now: int) -> bool:
