@@ -1,7 +1,9 @@
-"""Whatever bytes a tree is made of, loading ends soon, with a tree or with problems that can be shown."""
+"""Whatever bytes a tree is made of, loading ends soon, with a tree that a daemon takes or with problems to show."""
 
 import json
 import time
+from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpubudget.core import plain
+from gpubudget.core.budget import Tree
+from gpubudget.daemon.treecheck import check_tree
 from gpubudget.gitops import yamlfile
 from gpubudget.gitops.diagnostics import to_json, to_text
 from gpubudget.gitops.load import load_tree
@@ -33,11 +38,21 @@ def damaged(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
     return data
 
 
+def arrives(tree: Tree) -> None:
+    """A daemon that is sent the tree has the very same one, and takes it."""
+    received = plain.decode(Tree, json.loads(json.dumps(plain.encode(tree))), "tree")
+    assert received == tree
+    assert plain.digest(received) == plain.digest(tree)
+    check_tree(received)
+
+
 def survives(files: dict[str, bytes]) -> None:
     """Loads, twice alike, and shows what was found; a tree means no error, and no tree means at least one."""
     result = load_tree(files)
     assert load_tree(files) == result
     assert (result.tree is None) == any(found.is_error for found in result.diagnostics)
+    if result.tree:
+        arrives(result.tree)
     for found in result.diagnostics:
         assert to_text(found).encode()
         assert json.dumps(to_json(found), ensure_ascii=False).encode()
@@ -70,14 +85,110 @@ def test_the_parser_in_python_does_not_crash_either(name: str, edits: list[tuple
         survives({"cluster.yaml": FILES["cluster.yaml"], "budget.yaml": damaged(FILES[name], edits)})
 
 
+NAMES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,5}", fullmatch=True)
+PEOPLE = st.lists(NAMES, unique=True, max_size=3)
+TITLES = st.text(
+    st.characters(max_codepoint=0xFFFF, codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=20
+)
+DAYS = st.dates(min_value=date(2026, 1, 1), max_value=date(2028, 12, 31))
+
+
+@st.composite
+def shares(draw: st.DrawFn, most: Fraction) -> object:
+    """A share of at most ``most``, in all pools or another one in each, in one of its spellings."""
+
+    def one() -> str:
+        percent = draw(st.integers(0, int(most * 100)))
+        decimals = draw(st.sampled_from(["", ".0", ".000000000001"] if percent < most * 100 else ["", ".00"]))
+        return draw(st.sampled_from([f"{percent}{decimals}%", f"{percent}/100", f"{percent * 3}/300"]))
+
+    if draw(st.booleans()):
+        return one()
+    pools = draw(st.lists(st.sampled_from(["h100", "b200"]), unique=True))
+    return {"default": one(), **{pool: one() for pool in pools}}
+
+
+@st.composite
+def descriptions(draw: st.DrawFn) -> dict[str, object]:
+    """What may describe a budget, but for its former path."""
+    about = {"title": draw(TITLES), "managers": draw(PEOPLE), "members": draw(PEOPLE)}
+    return {key: value for key, value in about.items() if draw(st.booleans())}
+
+
+@st.composite
+def changes(draw: st.DrawFn, most: Fraction) -> list[object]:
+    """Dated changes that do not overlap, in any order."""
+    days = sorted(draw(st.lists(DAYS, unique=True, max_size=6)))
+    periods = draw(st.permutations(list(zip(days[::2], days[1::2], strict=False))))
+    return [{"from": str(a), "until": str(b), "share": draw(shares(most))} for a, b in periods]
+
+
+@st.composite
+def sound_trees(draw: st.DrawFn) -> dict[str, bytes]:
+    """The files of a random tree without a mistake, written as JSON, which is YAML."""
+    files: dict[str, bytes] = {}
+    former = iter(range(1000))
+
+    def put(folder: str, depth: int) -> None:
+        names = draw(st.lists(NAMES, unique=True, max_size=3))
+        listed: dict[str, object] = {}
+        for name in names:
+            most = Fraction(1, len(names))
+            child: dict[str, object] = {"share": draw(shares(most)), "changes": draw(changes(most))}
+            about = draw(descriptions())
+            if draw(st.booleans()):
+                about["previously"] = f"former/{next(former)}"
+            if depth and draw(st.booleans()):
+                put(f"{folder}{name}/", depth - 1)
+                listed[name] = (
+                    child if draw(st.booleans()) else child["share"] if isinstance(child["share"], str) else child
+                )
+            else:
+                listed[name] = {**child, **about}
+        write(f"{folder}budget.yaml", {"kind": "Budget", **draw(descriptions()), "children": listed})
+
+    def write(name: str, value: object) -> None:
+        files[name] = json.dumps(
+            value, indent=draw(st.sampled_from([None, 2])), ensure_ascii=draw(st.booleans())
+        ).encode()
+
+    put("", 3)
+    pools = {
+        pool: {"hosts": draw(st.integers(1, 100_000)), "gpus_per_host": draw(st.integers(1, 256))}
+        for pool in ("h100", "b200")
+    }
+    zone = draw(st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"]))
+    write("cluster.yaml", {"kind": "Cluster", "timezone": zone, "pools": pools, "policy": {"lookback": "14d"}})
+    return files
+
+
+@settings(max_examples=30, deadline=None)
+@given(sound_trees())
+def test_every_sound_tree_is_valid_and_arrives(files: dict[str, bytes]) -> None:
+    """A random tree without a mistake has no error, and is the same tree when a daemon has received it."""
+    result = load_tree(files)
+    assert [found for found in result.diagnostics if found.is_error] == []
+    assert result.tree is not None
+    survives(files)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sound_trees(), st.data())
+def test_random_trees_with_random_damage_never_crash(files: dict[str, bytes], data: st.DataObject) -> None:
+    """Bytes of a random tree are overwritten, removed or added: it has problems, or is still one that arrives."""
+    name = data.draw(st.sampled_from(sorted(files)))
+    edits = data.draw(st.lists(EDIT, min_size=1, max_size=3))
+    survives(files | {name: damaged(files[name], edits)})
+
+
 PATHS = st.lists(st.sampled_from(["a", "b", "A", "..", "", ".x", "é", "\udcff", "\n"]), max_size=4)
-NAMES = st.sampled_from(["budget.yaml", "cluster.yaml", "budget.yml", "x.yaml"])
+FILE_NAMES = st.sampled_from(["budget.yaml", "cluster.yaml", "budget.yml", "x.yaml"])
 
 
 @settings(max_examples=50, deadline=2_000)
 @given(
     st.dictionaries(
-        st.tuples(PATHS, NAMES).map(lambda pair: "/".join([*pair[0], pair[1]])),
+        st.tuples(PATHS, FILE_NAMES).map(lambda pair: "/".join([*pair[0], pair[1]])),
         st.sampled_from(sorted(FILES)).map(FILES.__getitem__),
     )
 )
@@ -103,3 +214,6 @@ def test_the_largest_of_files_ends_soon(data: bytes) -> None:
     result = load_tree(FILES | {"budget.yaml": data})
     assert result.tree is None
     assert time.process_time() - start < 20
+    start = time.process_time()
+    load_tree(FILES | {"budget.yaml": data[:100_000]})
+    assert time.process_time() - start < 2
