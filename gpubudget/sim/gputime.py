@@ -103,6 +103,23 @@ class GpuTime:
                 total += share * self.schedulable(pool, max(first, begin), min(last, end)) // shares.scale
         return total
 
+    def entitled_steps(self, account: Account) -> list[int]:
+        """``entitled`` of a budget with all below it, from each sample to the next."""
+        pool, path = account
+        eras, found = self._eras[pool], []
+        for place, (first, shares) in enumerate(eras):
+            last = eras[place + 1][0] if place + 1 < len(eras) else len(self.times) - 1
+            share, scale = shares.whole.get(path, 0), shares.scale
+            found += [share * gpu_ms // scale for gpu_ms in self._schedulable_steps[pool][first:last]]
+        return found
+
+    @cached_property
+    def _schedulable_steps(self) -> list[list[int]]:
+        """For each pool, from each sample to the next."""
+        return [
+            [self.schedulable(pool, sample, sample + 1) for sample in range(len(self.times) - 1)] for pool in self.pools
+        ]
+
     def weights(self, pool: int, sample: int) -> Shares:
         """The shares in force at a sample."""
         return next(shares for first, shares in reversed(self._eras[pool]) if first <= sample)
@@ -146,7 +163,7 @@ class GpuTime:
 
     def account_of(self, path: str) -> str:
         """The path itself, or the nearest budget above it that is in the tree: there its usage counts."""
-        return next(above for above in lineage(path) if above in self.budgets)
+        return path if path in self.budgets else self.account_of(parent_path(path))
 
 
 def _could_have_run(row: Row, start: int, now: int) -> int:

@@ -257,9 +257,8 @@ def burst(time: GpuTime, path: str) -> int:
     places, beyond = [time.accounts[account] for account in time.below(path)], 0
     for pool in time.pools:
         sums = [sum(map(time.at(sample, pool).delivered.__getitem__, places)) for sample in range(time.loaded + 1)]
-        for sample, (before, after) in enumerate(pairwise(sums)):
-            due = time.entitled((pool, path), sample, sample + 1, own=False)
-            beyond += max(0, after - before - due)
+        due = time.entitled_steps((pool, path))
+        beyond += sum(max(0, after - before - part) for (before, after), part in zip(pairwise(sums), due, strict=False))
     return beyond
 
 
