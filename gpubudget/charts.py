@@ -229,6 +229,13 @@ def bar(parts: Sequence[tuple[str, str, float]], width: int, height: int = 22) -
     return _svg(width, height, "parts of the whole", shapes)
 
 
+def standalone(chart: str) -> str:
+    """A chart as a picture of its own, with its colours and a ground to stand on; for a file beside a text."""
+    head, _, rest = chart.partition(">")
+    ground = '<rect width="100%" height="100%" style="fill:var(--page)"/>'
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{CSS}</style>{ground}{rest}\n'
+
+
 def _svg(width: int, height: int, about: str, parts: Sequence[str]) -> str:
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg class="chart" role="img" aria-label="{escape(about)}" {size}>{"".join(parts)}</svg>'

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpubudget.charts import CSS, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack
+from gpubudget.charts import CSS, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack, standalone
 from gpubudget.units import DAY, HOUR, MINUTE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -118,3 +118,12 @@ def test_what_was_wanted_is_cut_and_says_so() -> None:
     assert value > 300
     assert "&#8250;" in text
     assert "&#8250;" not in bullets([Bullet("a", "hue1", 5, 4, 5, "hint")], 600, "GPU-hours")
+
+
+@pytest.mark.parametrize("text", CHARTS.values(), ids=CHARTS)
+def test_a_chart_can_stand_alone(text: str) -> None:
+    """As a file it is an SVG picture that brings its colours along."""
+    picture = ET.fromstring(standalone(text))
+    assert picture.tag == f"{SVG}svg"
+    assert "--hue1" in (picture[0].text or "")
+    assert picture[1].attrib["height"] == "100%"
