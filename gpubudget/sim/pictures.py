@@ -132,6 +132,11 @@ def waits(groups: tuple[Waits, ...], *, counted: bool = True) -> str:
     return _both(lambda width: ranges(rows, width))
 
 
+def program_waits(run: Measures) -> str:
+    """The same for each program with all below it."""
+    return waits(tuple(budget.waits for budget in run.programs))
+
+
 def share_error(run: Measures) -> str:
     """The share error of programs over time."""
     points = [(point.at, float(point.error)) for point in run.fairness.programs.points]
