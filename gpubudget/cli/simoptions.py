@@ -54,7 +54,7 @@ HOSTS, PER_HOST, GPUS = Whole("hosts", 1, 100_000), Whole("GPUs", 1, 64), Whole(
 DAYS, PRESET, MIX = Whole("days", 1, 3_650), click.Choice(list(PRESETS)), click.Choice(list(MIXES))
 SEED, PEOPLE, GROUPS = Whole("seed", 0, 1 << 31), Whole("people", 1, 100_000), Whole("groups", 1, 10_000)
 
-_OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
+OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
     ("trace", FILE, None, "CSV, SWF or an event log; may end in .gz."),
     ("synthetic", SEED, None, "Make up work from this seed, instead of a trace."),
     ("preset", PRESET, "lab", "A lab of 150 people that asks for 2.5 times 1,024 GPUs, or 88 GPUs."),
@@ -89,7 +89,7 @@ _OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
 
 def choice_options(command: C) -> C:
     """Give a command the options of which ``choice_of`` makes a ``Choice``."""
-    for name, kind, default, says in reversed(_OPTIONS):
+    for name, kind, default, says in reversed(OPTIONS):
         flag, metavar = kind is None, "FILE" if kind is FILE else None
         shown = default is not None
         option = click.option(

@@ -18,8 +18,10 @@ from typing import Any, TextIO
 
 import click
 
+from gpubudget.cli import sweep
 from gpubudget.cli.output import Column, Row, printable, say, table
 from gpubudget.cli.simoptions import FILE, choice_of, choice_options
+from gpubudget.cli.sweep import sweep_options
 from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.sim import report
 from gpubudget.sim.engine import Progress, Settings, log_to
@@ -58,7 +60,9 @@ Examples:
   gpubudget simulate --trace philly.csv.gz --budgets-from-groups --hosts 88 --out report.html
   gpubudget simulate --trace events.jsonl --budgets budgets/ --log replayed.jsonl
   gpubudget simulate --trace venus.csv --budgets budgets/ --scale-load 2.5 --failures 3.8
-  gpubudget simulate --trace cluster.swf --budgets-from-groups --hosts 16 --policy gpubudget --policy fifo"""
+  gpubudget simulate --trace cluster.swf --budgets-from-groups --hosts 16 --policy gpubudget --policy fifo
+  gpubudget simulate --synthetic 1 --days 7 --out lab.html
+  gpubudget simulate --synthetic 1 --sweep lookback=1d,7d --sweep debug_gpus=0,8,16 --seeds 5"""
 )
 @choice_options
 @click.option(
@@ -75,7 +79,8 @@ Examples:
 @click.option("--json", "as_json", type=FILE, metavar="FILE", help="Write all figures.")
 @click.option("--csv", "as_csv", type=FILE, metavar="FILE", help="Write a row for each workload.")
 @click.option("--timing", is_flag=True, help="Have the time that the run took in report and figures.")
-def simulate(
+@sweep_options
+def simulate(  # noqa: PLR0913 - the options of the command
     *,
     policies: tuple[str, ...],
     log: Path | None,
@@ -83,6 +88,10 @@ def simulate(
     as_json: Path | None,
     as_csv: Path | None,
     timing: bool,
+    axes: tuple[str, ...],
+    seeds: int | None,
+    runs: Path,
+    processes: int | None,
     **given: Any,  # noqa: ANN401 - the options of choice_options
 ) -> None:
     """Play a trace through the scheduler of the daemon, and report what came of it.
@@ -90,27 +99,35 @@ def simulate(
     What the trace does not say is drawn from the seed; the report lists every assumption. The same seed gives the same
     files, byte for byte.
     """
+    if axes or seeds is not None:
+        if log or out:
+            raise UsageError("--log and --out are of one run", hint="a sweep has tables, --json and --csv")
+        found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
+        for path, text in ((as_json, sweep.as_json), (as_csv, sweep.as_csv)):
+            if path is not None:
+                _write(path, text(found))
+        return
     if len(policies) > 1 and (log or as_csv):
         raise UsageError("--log and --csv are of one policy", hint="give one --policy")
     for path in (log, out, as_json, as_csv):
         _check(path)
     choice = choice_of(given)
     scenario = prepare(choice)
-    runs = []
+    played = []
     for name in policies:
         settings = Settings(name, choice.costs, named=choice.named())
         with _log(log) as stream:
             result, seconds = _play(scenario, settings, stream)
         result = replace(result, seconds=seconds if timing else None)
-        runs.append(report.Run(name, result, measure(result)))
+        played.append(report.Run(name, result, measure(result)))
         _tell(result, seconds, first=name == policies[0])
     if out is not None:
-        _write(out, report.page(runs))
+        _write(out, report.page(played))
     if as_json is not None:
-        _write(as_json, report.as_json(runs))
+        _write(as_json, report.as_json(played))
     if as_csv is not None:
-        _write(as_csv, report.as_csv(runs[0].result))
-    click.echo(table(_rows(runs), _SUMMARY))
+        _write(as_csv, report.as_csv(played[0].result))
+    click.echo(table(_rows(played), _SUMMARY))
 
 
 def _play(scenario: Scenario, settings: Settings, stream: TextIO | None) -> tuple[Result, float]:
