@@ -118,7 +118,7 @@ def comment(  # noqa: PLR0913 - one for each option
             new = not isinstance(planned, Review) or bool(planned.plan or planned.drift)
 
             def text(mark: str, told: Planned = planned) -> str:
-                return _text(told, replace(place, marker=mark), LIMIT)
+                return _text(told, replace(place, marker=mark, commit=stamp.head), LIMIT)
 
             posted = post(github, number, stamp, text, author, new=new)
         except ForbiddenError as error:

@@ -38,12 +38,14 @@ class Place:
     """Where a comment stands: its first line, which marks it; what is planned, if there are several; and two URLs.
 
     ``repository`` is where commits are looked at, ``whole`` where all of the text is if it had to be cut here.
+    ``commit`` is the newest of the pull request, for a comment that has no others.
     """
 
     marker: str = ""
     title: str = ""
     repository: str = ""
     whole: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ def of_review(review: Review, place: Place, limit: int) -> str:
 
 def of_problems(problems: Sequence[Problem], place: Place, limit: int) -> str:
     """The comment where there is no plan, since the budgets are not valid."""
-    return _fitting("problems", {"problems": list(problems)}, place, limit)
+    commit = _commit(place.commit, place) if place.commit else ""
+    return _fitting("problems", {"problems": list(problems), "commit": commit}, place, limit)
 
 
 def verdict(review: Review) -> Markdown:
@@ -248,8 +251,12 @@ def _side(side: Side, place: Place) -> Markdown:
     """A tree of the footer: how a person called it and its commit."""
     if not side.commit:
         return text(side.name)
-    commit = link(code(side.commit[:SHORT]), f"{place.repository}/commit/{side.commit}")
+    commit = _commit(side.commit, place)
     return commit if side.name == side.commit else Markdown(f"{text(side.name)} {commit}")
+
+
+def _commit(commit: str, place: Place) -> Markdown:
+    return link(code(commit[:SHORT]), f"{place.repository}/commit/{commit}")
 
 
 def _fitting(kind: str, view: dict[str, Any], place: Place, limit: int) -> str:

@@ -84,7 +84,7 @@ def table(page: Rendered, *head: str) -> list[list[str]]:
     return found
 
 
-FIGURES = ("Budget", "Pool", "Share", "Of the whole", "GPUs", "GPU-hours in 7d")
+FIGURES = ("Budget", "Pool", "Share", "Effective share", "GPUs", "GPU-hours in 7d")
 
 
 def test_a_share_that_changes(reviewed: Reviewed) -> None:
@@ -110,7 +110,7 @@ def test_one_pool_needs_no_column(load: Load) -> None:
     assert new
     review = Review(_side("main", BEFORE, old), _side("HEAD", AFTER, new), NOW, HOUR, "UTC", plan(old, new, NOW))
     page = read(review)
-    assert table(page, "Budget", "Share", "Of the whole", "GPUs", "GPU-hours in 1h") == [
+    assert table(page, "Budget", "Share", "Effective share", "GPUs", "GPU-hours in 1h") == [
         ["a", "50% → 1/3", "50% → ~33.3%", "64 → 42.7", "10,752 → 7,168"]
     ]
 
@@ -239,10 +239,10 @@ def test_what_if(reviewed: Reviewed) -> None:
 
 
 def test_notes_and_a_merge_are_told(reviewed: Reviewed) -> None:
-    """What is out of the ordinary comes right behind the verdict."""
+    """What is out of the ordinary stands above the footer."""
     review = reviewed("  a: 50%\n", "  a: 40%\n", notes=("main went on meanwhile", EVIL))
     page = read(replace(review, after=replace(review.after, merged=BEFORE, name=AFTER)))
-    assert "main went on meanwhile" in page.text.split("Budget")[0]
+    assert "Note: main went on meanwhile." in page.text
     assert f"→ {AFTER[:12]}, as it will be once merged, with" in page.text
 
 
@@ -274,9 +274,10 @@ def test_without_github_there_are_no_links(reviewed: Reviewed) -> None:
 def test_problems_in_place_of_a_plan() -> None:
     """Budgets that are not valid: how many errors, each with its place and its way out."""
     problems = [Problem("budgets/budget.yaml:3:7", EVIL, "write 5%"), Problem("cluster.yaml:1:1", "no pools", "")]
-    page = _sound(Rendered(of_problems(problems, PLACE, LIMIT)))
+    page = _sound(Rendered(of_problems(problems, replace(PLACE, commit=AFTER), LIMIT)))
+    assert page.links == [f"{PLACE.repository}/commit/{AFTER}"]
     assert page.text.strip().startswith("These budgets are not valid: 2 errors.")
-    assert page.codes == ["budgets/budget.yaml:3:7", "cluster.yaml:1:1"]
+    assert page.codes == ["budgets/budget.yaml:3:7", "cluster.yaml:1:1", AFTER[:12]]
     assert "(write 5%)" in page.text
 
 
