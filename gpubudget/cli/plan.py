@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -14,9 +17,12 @@ from gpubudget.cli import planview
 from gpubudget.cli.client import Client
 from gpubudget.cli.compare import DAY, PEOPLE, answered, question
 from gpubudget.cli.connect import connected
-from gpubudget.cli.output import say, with_rfc3339
-from gpubudget.errors import GpuBudgetError
-from gpubudget.gitops.review import Review, to_file, to_json
+from gpubudget.cli.output import now_ms, say, with_rfc3339
+from gpubudget.cli.values import DURATION
+from gpubudget.errors import GpuBudgetError, RefusedError, UsageError
+from gpubudget.gitops.makeplan import Answer
+from gpubudget.gitops.review import Review, WhatIf, to_file, to_json
+from gpubudget.units import format_duration
 
 CHANGES = 2
 _LONGEST_COMMENT = 1 << 24
@@ -28,7 +34,7 @@ Examples:
   gpubudget plan                             # the budgets of this folder, against the branch main
   gpubudget plan HEAD --against origin/main --out plan.json
   gpubudget plan --against daemon --as-of 2026-12-01
-  gpubudget plan my-branch -o markdown --detailed-exitcode"""
+  gpubudget plan my-branch --replay 14d -o markdown --detailed-exitcode"""
 )
 @click.argument("target", metavar="[PATH|REF]", required=False)
 @click.option(
@@ -53,6 +59,10 @@ Examples:
     help="Text for people, JSON for programs, Markdown for a pull request.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file for `apply`, too.")
+@click.option("--replay", type=DURATION, metavar="SPAN", help="Play the daemon's last 14d, say, under both trees.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="The same with a trace: events, CSV or SWF."
+)
 @click.option("--detailed-exitcode", is_flag=True, help="End with 2 if there are changes.")
 @connected
 def plan(  # noqa: PLR0913 - one for each option
@@ -67,15 +77,24 @@ def plan(  # noqa: PLR0913 - one for each option
     path: str | None,
     output: str,
     out: Path | None,
+    replay: int | None,
+    trace: Path | None,
     detailed_exitcode: bool,
 ) -> int:
     """Show what would change for whom, and who has to approve it.
 
     PATH is a folder of budgets as it is now, REF a commit of the repository, planned as it will be merged. Without
     either: the current folder, or the folder budgets in it. Nothing is changed.
+
+    --replay and --trace show what it would have done: waits, GPU-hours and preemptions of the budgets that it changes,
+    and of those that are hit hardest.
     """
+    if replay is not None and trace is not None:
+        raise UsageError("--replay and --trace are two records of work", hint="give one of them")
     asked = question(target, against, repo=repo, path=path, as_of=as_of, approved_by=approved_by)
     found = answered(asked, client)
+    if replay is not None or trace is not None:
+        found = replace(found, review=replace(found.review, what_if=_what_if(found, client, replay, trace)))
     if out is not None:
         write(out, to_file(found.review, found.after))
         say(f"written to {out}; `gpubudget apply {out}` applies exactly this")
@@ -91,6 +110,24 @@ def _shown(review: Review, output: str) -> str:
     from gpubudget.gitops.comment import Place, of_review  # noqa: PLC0415 - Jinja2 is slow to import
 
     return of_review(review, Place(), _LONGEST_COMMENT)
+
+
+def _what_if(found: Answer, client: Client, replay: int | None, trace: Path | None) -> WhatIf:
+    """The recorded work under both trees."""
+    from gpubudget.cli.recorded import record  # noqa: PLC0415 - a plan without a replay starts quicker
+    from gpubudget.sim.whatif import scenario_of, what_if  # noqa: PLC0415 - the same
+
+    if found.before is None:
+        raise RefusedError("there are no budgets to compare with yet", hint="leave --replay or --trace out")
+    with TemporaryDirectory(prefix="gpubudget-") as folder:
+        file = trace or Path(folder) / "events.jsonl"
+        if trace is None:
+            record(client, now_ms() - (replay or 0), file)
+        scenario = scenario_of(file, found.before)
+    name = f"the daemon's last {format_duration(replay)}" if replay is not None else file.name
+    scenario = replace(scenario, workloads=replace(scenario.workloads, name=name))
+    told = say if sys.stderr.isatty() else None
+    return what_if(scenario, (found.before, found.after), found.review.plan, found.review.as_of_ms, told)
 
 
 def write(file: Path, data: dict[str, Any]) -> None:

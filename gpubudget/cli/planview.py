@@ -157,7 +157,7 @@ def _what_if(found: WhatIf) -> list[str]:
 
 
 def _wait(millis: int | None) -> str:
-    return "never" if millis is None else about_duration(millis)
+    return NOTHING if millis is None else about_duration(millis)
 
 
 def applied_text(review: Review, before: str) -> str:

@@ -1,0 +1,152 @@
+"""What a change of budgets would have done: the same submissions under the tree before and the tree after.
+
+Works on a scenario, two trees and the plan between them, and gives the value that is reviewed with the plan. Each tree
+stands still at one moment, that of the plan, so that dated changes are judged by the day that was asked for. What a
+replay cannot know is said in sentences beside the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from gpubudget.core.applying import destination
+from gpubudget.core.budget import ROOT, Budget, Tree
+from gpubudget.core.scheduler import Scheduler
+from gpubudget.gitops.plan import Action, Change, Plan
+from gpubudget.gitops.review import Outcome, Replayed, WhatIf
+from gpubudget.sim import assume, history, traces
+from gpubudget.sim.assume import Assumed
+from gpubudget.sim.engine import simulate
+from gpubudget.sim.measures import BudgetMeasures, measure
+from gpubudget.sim.result import Result
+from gpubudget.sim.submission import Scenario
+from gpubudget.sim.synthetic import hosts_of
+from gpubudget.units import about_duration, count, format_duration
+
+HARDEST = 5
+"""So many budgets that the plan does not touch are shown, of those that fare worst."""
+
+NEVER_KNOWN = (
+    "A replay cannot know what people would have asked for under other budgets, nor when.",
+    "It begins with nothing running and no usage, so its first lookback window is a warm-up.",
+)
+
+Progress = Callable[[str], None]
+
+
+def scenario_of(trace: Path, tree: Tree) -> Scenario:
+    """The scenario of a file: our own event log, or another cluster's trace on the hosts of ``tree``."""
+    if traces.first_line(trace).startswith("{"):
+        return history.read_history(trace)
+    assumed = Assumed()
+    found = traces.read_trace(trace)
+    named = assume.name(found, assumed)
+    payers, notes = assume.payers_in(tree, named, found)
+    workloads = assume.workloads(found, named, payers, tree, assumed)
+    return Scenario(tree, hosts_of(tree), replace(workloads, assumptions=workloads.assumptions + notes))
+
+
+def what_if(
+    scenario: Scenario, trees: tuple[Tree, Tree], plan: Plan, now: int, progress: Progress | None = None
+) -> WhatIf:
+    """Play ``scenario`` under the tree before and the tree after, as they are at ``now``, and compare by budget."""
+    results = []
+    for name, tree in zip(("before", "after"), trees, strict=True):
+        if progress is not None:
+            progress(f"replaying {count(len(scenario.workloads.submissions), 'workload')} under the tree {name}")
+        results.append(simulate(_under(scenario, _still(tree, now)), Scheduler()))
+    before, after = results
+    return WhatIf(
+        scenario.workloads.name,
+        before.start,
+        before.loaded_until,
+        len(before.rows),
+        _outcomes(before, after, plan),
+        tuple(_cautions(scenario, before, after, plan)),
+    )
+
+
+def _still(tree: Tree, now: int) -> Tree:
+    """The tree with the shares of one moment, for good."""
+
+    def still(budget: Budget) -> Budget:
+        return replace(budget, shares=budget.shares_at(now), changes=(), children=tuple(map(still, budget.children)))
+
+    return replace(tree, root=still(tree.root))
+
+
+def _under(scenario: Scenario, tree: Tree) -> Scenario:
+    """The scenario with another tree for all of its time; each workload is charged to whoever answers for it there."""
+    renames = {budget.previously: budget.path for budget in tree.budgets() if budget.previously is not None}
+    paths = frozenset(budget.path for budget in tree.budgets())
+    charged: dict[str, str] = {}
+    submissions = []
+    for one in scenario.workloads.submissions:
+        path = one.spec.budget
+        if path is not None and path not in paths:
+            if path not in charged:
+                charged[path] = destination(path, renames, paths)
+            one = replace(one, spec=replace(one.spec, budget=charged[path]))  # noqa: PLW2901 - the one that is kept
+        submissions.append(one)
+    workloads = replace(scenario.workloads, submissions=tuple(submissions), events=())
+    return replace(scenario, tree=tree, workloads=workloads)
+
+
+def _outcomes(before: Result, after: Result, plan: Plan) -> tuple[Outcome, ...]:
+    """Each budget that the plan changes, then those that are hit hardest, the worst first."""
+    old = {budget.path: budget for budget in measure(before).budgets}
+    new = {budget.path: budget for budget in measure(after).budgets}
+    written = {change.path: change for change in plan.changes}
+    touched = [_outcome(path, change, old, new) for path, change in written.items()]
+    others = [_outcome(path, None, old, new) for path in new if path in old and path not in written and path != ROOT]
+    worse = sorted((one for one in others if _harm(one) > (0, 0)), key=_harm, reverse=True)
+    return (*touched, *worse[:HARDEST])
+
+
+def _outcome(
+    path: str, change: Change | None, old: dict[str, BudgetMeasures], new: dict[str, BudgetMeasures]
+) -> Outcome:
+    former = change.former or path if change else path
+    ends, begins = change and change.action is Action.REMOVED, change and change.action is Action.ADDED
+    found = Replayed(0, None, None, 0, 0)
+    return Outcome(
+        path,
+        change is not None,
+        found if begins or former not in old else _replayed(old[former]),
+        found if ends or path not in new else _replayed(new[path]),
+    )
+
+
+def _replayed(found: BudgetMeasures) -> Replayed:
+    first = found.waits.first
+    return Replayed(found.workloads, first.p50_ms, first.p90_ms, found.delivered_gpu_ms, found.preempted)
+
+
+def _harm(one: Outcome) -> tuple[int, int]:
+    """How much longer nine of ten wait at most, and how much less GPU-time there is; what is better does not count."""
+    longer = (one.after.p90_wait_ms or 0) - (one.before.p90_wait_ms or 0)
+    return max(longer, 0), max(one.before.delivered_gpu_ms - one.after.delivered_gpu_ms, 0)
+
+
+def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan) -> Iterable[str]:
+    yield from NEVER_KNOWN
+    spans = after.loaded_until - after.start
+    if spans < 2 * after.tree.policy.lookback:
+        window = format_duration(after.tree.policy.lookback)
+        yield f"It covers {about_duration(spans)}, which is little beside a window of {window}."
+    if any(change.action is Action.REMOVED for change in plan.changes):
+        yield "Work of budgets that are removed is charged to the nearest budget above that is left."
+    if any(setting.name.startswith("pools.") for setting in plan.settings):
+        yield "It has the hosts that there were, not those that the plan gives a pool."
+    if scenario.workloads.events:
+        changes = count(len(scenario.workloads.events), "change")
+        yield f"{changes} of budgets in the time that is replayed did not happen in it: each tree holds throughout."
+    for name, result in (("before", before), ("after", after)):
+        for refusal in result.refusals[:1]:
+            many = sum(one.workloads for one in result.refusals)
+            yield f"{count(many, 'workload')} refused under the tree {name}, such as: {refusal.reason}"
+    if scenario.workloads.bad_rows:
+        yield f"{count(len(scenario.workloads.bad_rows), 'row')} of the record could not be used."
+    yield from scenario.workloads.assumptions
