@@ -83,7 +83,7 @@ class Fared:
     """How the work of a budget fared in both replays."""
 
     budget: Markdown
-    why: str
+    touched: bool
     median: Markdown
     p90: Markdown
     hours: Markdown
@@ -228,7 +228,7 @@ def _fared(outcome: Outcome) -> Fared:
 
     return Fared(
         code(outcome.path),
-        "changed" if outcome.touched else "hit hardest",
+        outcome.touched,
         cell(lambda one: _wait(one.median_wait_ms)),
         cell(lambda one: _wait(one.p90_wait_ms)),
         cell(lambda one: gpu_hours_text(one.delivered_gpu_ms)),
@@ -237,7 +237,7 @@ def _fared(outcome: Outcome) -> Fared:
 
 
 def _wait(millis: int | None) -> str:
-    return "never" if millis is None else about_duration(millis)
+    return "none" if millis is None else about_duration(millis)
 
 
 def _drift(drift: Plan | None) -> Iterator[Markdown]:

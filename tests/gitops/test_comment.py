@@ -230,10 +230,11 @@ def test_what_if(reviewed: Reviewed) -> None:
     what_if = WhatIf("the daemon's history", NOW - 24 * HOUR, NOW, 18_422, outcomes, ("People adapt.", EVIL))
     page = read(reviewed("  a: 50%\n", "  a: 40%\n", what_if=what_if))
     assert "The 18,422 workloads of the daemon's history, 2026-09-20 14:13 to 2026-09-21 14:13" in page.text
-    head = ("Budget", "", "Median wait", "90% wait at most", "GPU-hours", "Preempted")
+    head = ("Budget", "Median wait", "p90 wait", "GPU-hours", "Preempted")
     assert table(page, *head) == [
-        ["a", "changed", "10m → 15m", "10m → 15m", "43,008 → 38,000", "12 → 1,200"],
-        ["b", "hit hardest", "never → 1m", "never → 1m", "0 → 10", "0"],
+        ["a", "10m → 15m", "10m → 15m", "43,008 → 38,000", "12 → 1,200"],
+        ["hit hardest:", "", "", "", ""],
+        ["b", "none → 1m", "none → 1m", "0 → 10", "0"],
     ]
     assert "People adapt." in page.text
 
