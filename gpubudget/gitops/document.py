@@ -56,8 +56,8 @@ class WrittenShares:
 
     def value(self) -> Shares:
         """The shares of a tree without problems."""
-        default = self.default.share if self.default else Fraction(0)
-        return Shares(default, tuple((pool, term.share) for pool, term in self.by_pool.items() if term))
+        assert self.default  # noqa: S101 - one that is missing or wrong is an error, and then there is no tree
+        return Shares(self.default.share, tuple((pool, term.share) for pool, term in self.by_pool.items() if term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +200,14 @@ def read_budget(file: str, root: Value, zone: tzinfo, problems: list[Diagnostic]
 
 
 def _description(file: str, entry: Map) -> Description:
-    title, previously = entry.get("title"), entry.get("previously")
+    title, former = entry.get("title"), entry.get("previously")
+    if not isinstance(former, str) or not fits("budget", "previously", former):
+        former = None
     return Description(
         title.strip() if isinstance(title, str) else "",
         _names(file, entry.get("managers")),
         _names(file, entry.get("members")),
-        Name(previously, value_place(file, entry, "previously")) if isinstance(previously, str) else None,
+        Name(former, value_place(file, entry, "previously")) if former else None,
     )
 
 

@@ -197,7 +197,7 @@ def policy(cluster: ClusterFile) -> Iterator[Diagnostic]:
         yield Diagnostic("policy-bounds", cluster.places["debug.max_gpus"], message, f"it may be 1 to {lane.gpus}")
     for pool in cluster.pools if lane else ():
         total = pool.hosts * pool.gpus_per_host
-        if lane and lane.gpus >= total:
+        if lane and lane.gpus >= total > 0:  # a size below one was refused before
             message = f"the debug lane keeps {lane.gpus} GPUs of each pool, but {pool.name} has {total} in all"
             hint = "keep fewer for the lane than the smallest pool has"
             yield Diagnostic("lane-size", cluster.places["debug.gpus"], message, hint)

@@ -50,11 +50,27 @@ def problems(kind: str, file: str, value: Value) -> list[Diagnostic]:
     """What is wrong with the structure of a file of ``kind`` (``budget`` or ``cluster``)."""
     if _acceptor(kind)(value):
         return []
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and only needed for wrong files
-
-    errors = Draft202012Validator(schema(kind)).iter_errors(value)
-    found = (problem for error in errors for problem in _described(file, value, error))
+    found = (problem for error in validator(kind).iter_errors(value) for problem in _described(file, value, error))
     return list(dict.fromkeys(islice(found, MAX_PROBLEMS)))
+
+
+@cache
+def validator(kind: str) -> Any:  # noqa: ANN401 - the library's class has no type of its own
+    """The library's validator of a kind of file, with patterns as JSON Schema means them."""
+    from jsonschema import Draft202012Validator, ValidationError, validators  # noqa: PLC0415 - slow, for wrong files only
+
+    def pattern(_: object, wanted: str, text: object, __: object) -> Iterator[ValidationError]:
+        if isinstance(text, str) and not regex(wanted).search(text):
+            yield ValidationError(f"{text!r} does not match {wanted!r}")
+
+    kinds = validators.extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]  # the library's
+    return kinds(schema(kind))
+
+
+@cache
+def regex(pattern: str) -> re.Pattern[str]:
+    """A pattern of a schema, in which ``$`` is the end of a text: to Python it is also the place before a line end."""
+    return re.compile(pattern.replace("$", r"\Z"))
 
 
 @cache
@@ -66,12 +82,12 @@ def schema(kind: str) -> dict[str, Any]:
 
 def fits(kind: str, definition: str, text: str) -> bool:
     """Whether a text has the form of a definition (``share``, ``date``) in the schema of ``kind``."""
-    return _pattern(kind, definition).fullmatch(text) is not None
+    return _pattern(kind, definition).search(text) is not None
 
 
 @cache
 def _pattern(kind: str, definition: str) -> re.Pattern[str]:
-    return re.compile(schema(kind)["$defs"][definition]["pattern"])
+    return regex(schema(kind)["$defs"][definition]["pattern"])
 
 
 @cache
@@ -107,7 +123,7 @@ def _compile(part: dict[str, Any], definitions: dict[str, Any]) -> Check:
 
 def _text(rules: dict[str, Any], _definitions: dict[str, Any]) -> Check:
     high = rules.pop("maxLength", inf)
-    found = re.compile(rules.pop("pattern", "")).search
+    found = regex(rules.pop("pattern", "")).search
     return lambda value: len(value) <= high and found(value) is not None
 
 

@@ -32,8 +32,15 @@ Event = Any
 Loader: Callable[[str], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ud800-\udfff\ufdd0-\ufdef\ufeff"
+    + "".join(map(chr, (*range(0xFFFE, 0x110000, 0x10000), *range(0xFFFF, 0x110000, 0x10000))))
+    + "]|\r(?!\n)"
 )
+"""Controls, directions of writing, blanks without width, tags, halves of characters and what is no character. Joiners,
+which Persian, Hindi and emoji need, may stand in a title; names have no place for them anyway."""
+
 _WORDS: dict[str, Value] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -115,6 +122,10 @@ def _decode(file: str, data: bytes, problems: list[Diagnostic]) -> str | None:
     if len(data) > MAX_BYTES:
         message = f"the file is larger than the {MAX_BYTES} bytes that are read"
         problems.append(Diagnostic("file-size", Position(file), message, "split the budget into folders"))
+        return None
+    if b"\0" in data[:4]:
+        message = "the file looks like UTF-16 or UTF-32, and is read as UTF-8"
+        problems.append(Diagnostic("file-encoding", Position(file), message, "save the file as UTF-8"))
         return None
     try:
         text = data.decode("utf-8")

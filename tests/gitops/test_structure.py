@@ -104,11 +104,26 @@ CLUSTERS = st.fixed_dictionaries(
 def test_the_quick_verdict_is_that_of_the_library(kind: str, document: object) -> None:
     """What the compiled schema accepts is what ``jsonschema`` accepts, and each refusal says why."""
     value = placed(document)
-    accepted = Draft202012Validator(structure.schema(kind)).is_valid(value)
+    accepted = structure.validator(kind).is_valid(value)
     problems = structure.problems(kind, "f", value)
     assert (problems == []) == accepted
     assert structure._acceptor(kind)(value) == accepted
     assert all(problem.message and problem.hint for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'title: "a\\n"', 'members: ["x\\n"]', 'children: {"a\\n": 5%}', 'children: {a: "50%\\n"}',
+        "children:\n  a: |\n    50%\n",
+        'children: {a: {share: 5%, previously: "b\\n"}}', 'children: {a: {share: {default: "1/3\\n"}}}',
+        'children: {a: {share: 5%, changes: [{from: 2026-12-01, until: "2026-12-02\\n", share: 5%}]}}',
+    ],
+)  # fmt: skip
+def test_a_line_end_behind_a_value_is_not_overlooked(text: str) -> None:
+    """A text of a right form and a line end is not of that form: it would be another value, or none, later on."""
+    [(rule, *_)] = validated(f"kind: Budget\n{text}\n")
+    assert rule.endswith("-syntax")
 
 
 def test_unknown_keys_are_named_each_at_its_place() -> None:

@@ -186,7 +186,7 @@ def test_size_is_bounded() -> None:
     assert places(b"#" * (MAX_BYTES + 1)) == [("file-size", 1, 1)]
 
 
-@pytest.mark.parametrize("text", ["a: 1\n" * 3_000, "[" + "010," * 3_000 + "]", "\0" * 3_000])
+@pytest.mark.parametrize("text", ["a: 1\n" * 3_000, "[" + "010," * 3_000 + "]", "text" + "\0" * 3_000])
 def test_a_file_full_of_problems_is_not_read_on(text: str) -> None:
     """Of very many problems in one file only the first are found, and the file has no value."""
     value, problems = parse("f", text.encode())
@@ -194,7 +194,9 @@ def test_a_file_full_of_problems_is_not_read_on(text: str) -> None:
     assert len(problems) == MAX_PROBLEMS
 
 
-SEEN = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]))
+SEEN = st.text(
+    st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"], exclude_characters="\u115f\u1160\u3164\uffa0")
+)
 SCALARS = SEEN | st.integers(-(10**30), 10**30) | st.booleans()
 
 
