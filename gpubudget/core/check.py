@@ -131,6 +131,11 @@ def _check_node(node: Node) -> None:
             _demand(queue.entries == sorted(queue.entries), f"a queue of budget {node.path} is out of order")
             _demand(len(queue.entries) == len(queue.by_runtime), f"a queue of budget {node.path} disagrees with itself")
     _demand(mask == node.mask, f"budget {node.path} has the wrong mask")
+    where = 0
+    for leaf in node.leaves():
+        for attempt in leaf.ripe_attempts.values():
+            where |= attempt.bits
+    _demand(where == node.where, f"budget {node.path} does not know where its work past its minimum runs")
     waiting = [entry[1] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.entries]
     least = min((workload.spec.gpus * workload.min_runtime for workload in waiting), default=node.least)
     _demand(node.least == least, f"budget {node.path} has the wrong least commitment")

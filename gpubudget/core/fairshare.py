@@ -95,6 +95,32 @@ def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | Non
             stack.append(child)
 
 
+def contenders(node: Node, now: int, mask: int, marked: Container[Node] | None) -> Iterator[tuple[Node, bool]]:
+    """The same leaves in the same order, each with whether what waits in it may have attempts of a marked one stopped.
+
+    That is judged by the smallest commitment that waits below each step of its path: one that may not, truly may not.
+    """
+    stack = [(node, False)]
+    while stack:
+        node, may = stack.pop()
+        if not node.children:
+            yield node, may
+            continue
+        ranked = []
+        top = -1
+        for child in node.children:
+            ripe = child.ripe if marked is None else child in marked
+            if ripe or child.mask & mask:
+                height = (child.at0 + child.slope * now) * child.fold + child.order
+                ranked.append((height, child))
+                if ripe and height > top:
+                    top = height
+        if len(ranked) > 1:
+            ranked.sort(reverse=True)
+        for height, child in ranked:
+            stack.append((child, not child.starved and (may or height + child.least * child.fold < top)))
+
+
 def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[Node] | None) -> set[Node]:
     """The budgets whose attempts past their minimum may be stopped for work of ``leaf``; those below them included.
 
@@ -126,23 +152,6 @@ def somebody_may_stop(node: Node, now: int) -> bool:
                 and sibling is not theirs
                 and (sibling.at0 + sibling.slope * now + sibling.least) * sibling.fold < height
                 and not sibling.starved
-            ):
-                return True
-    return False
-
-
-def may_stop_somebody(leaf: Node, now: int, contested: Container[Node] | None) -> bool:
-    """Whether something that waits in ``leaf`` may have attempts of another budget stopped, of those ``contested``."""
-    if leaf.starved:
-        return False
-    for node in leaf.up[:-1]:
-        mine = (node.at0 + node.slope * now + leaf.least) * node.fold
-        for sibling in node.parent.children if node.parent else ():
-            if (
-                sibling.ripe
-                and (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base > mine
-                and sibling is not node
-                and (contested is None or sibling in contested)
             ):
                 return True
     return False

@@ -12,7 +12,7 @@ from itertools import takewhile
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import in_rank_order, may_stop_somebody
+from gpubudget.core.fairshare import contenders, in_rank_order
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
@@ -173,14 +173,14 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
         return any(_start_in(state, pool, leaf, easy, search) for leaf in in_rank_order(root, now, easy))
     contest = Contest(pool, hard, hosts)
     search = Search(hosts, contest.budgets, easy)
-    for leaf in in_rank_order(root, now, easy | hard, contest.budgets):
+    for leaf, may_stop in contenders(root, now, easy | hard, contest.budgets):
         if leaf.ripe:
             contest.passes(leaf)
         if not easy | contest.possible:
             return False
-        if not leaf.mask & easy and not may_stop_somebody(leaf, now, contest.budgets):
-            continue
-        possible = easy | (contest.winnable() if leaf.mask & contest.possible else 0)
+        possible = easy
+        if may_stop and leaf.mask & contest.possible:
+            possible |= contest.winnable()
         if leaf.mask & possible and _start_in(state, pool, leaf, possible, search):
             return True
     return False

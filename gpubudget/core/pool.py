@@ -264,6 +264,7 @@ def ripen(attempt: Attempt) -> None:
     attempt.leaf.ripe_attempts[attempt.serial] = attempt
     for node in attempt.leaf.up:
         node.ripe += attempt.gpus
+        node.where |= attempt.bits
     for host in attempt.hosts:
         host.ripe += attempt.each
 
@@ -274,5 +275,15 @@ def unripen(attempt: Attempt) -> None:
     del attempt.leaf.ripe_attempts[attempt.serial]
     for node in attempt.leaf.up:
         node.ripe -= attempt.gpus
+        node.where = _where(node)
     for host in attempt.hosts:
         host.ripe -= attempt.each
+
+
+def _where(node: Node) -> int:
+    found = 0
+    for attempt in node.ripe_attempts.values():
+        found |= attempt.bits
+    for child in node.children:
+        found |= child.where
+    return found

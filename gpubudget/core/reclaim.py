@@ -45,23 +45,11 @@ def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: in
     hosts &= pool.index.having(RIPE, shape.each)
     useful = pool.index.having(UNALLOCATED, shape.each)
     for node in legal:
-        useful |= _where(node)
+        useful |= node.where
     hosts &= useful
     if hosts.bit_count() < shape.hosts:
         return None
     return _cheapest(pool.hosts_of(hosts), shape, legal, now)
-
-
-def _where(node: Node) -> int:
-    """The bits of the hosts on which attempts past their minimum of a budget or below run."""
-    found = 0
-    if not node.children:
-        for attempt in node.ripe_attempts.values():
-            found |= attempt.bits
-    for child in node.children:
-        if child.ripe:
-            found |= _where(child)
-    return found
 
 
 def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:

@@ -23,7 +23,8 @@ class Node:
 
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
     (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``least`` (the smallest commitment of what waits),
-    ``ripe`` (GPUs of such attempts) and ``held`` (GPUs of all running attempts) sum up all below. ``fold``, ``order``
+    ``ripe`` (GPUs of such attempts), ``where`` (the bits of their hosts) and ``held`` (GPUs of all running attempts)
+    sum up all below. ``fold``, ``order``
     and ``base`` turn usage into rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger;
     ``spent`` is all occupancy ever, kept for leaves only.
     """
@@ -49,6 +50,7 @@ class Node:
         "starved",
         "tail",
         "up",
+        "where",
     )
 
     def __init__(self, path: str, parent: Node | None, share: Fraction, *, reserve: bool = False) -> None:
@@ -72,6 +74,7 @@ class Node:
         self.queues: dict[int, Queue] = {}
         self.ripe = 0
         self.ripe_attempts: dict[int, Attempt] = {}
+        self.where = 0
 
     def usage(self, now: int) -> int:
         """GPU-milliseconds charged to it and all below, at ``now``."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
-from gpubudget.core.fairshare import in_rank_order, legal_siblings, may_stop_somebody, somebody_may_stop
+from gpubudget.core.fairshare import contenders, in_rank_order, legal_siblings, somebody_may_stop
 from gpubudget.core.placement import EVERY, RIPE, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Node
@@ -66,9 +66,11 @@ def test_whether_anybody_may_be_stopped_is_told_at_once(work: list[tuple[str, in
     pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
     leaves = pool.budgets.root.leaves()
     legal = {leaf: legal_siblings(leaf, leaf.least, now, None) if leaf.mask else set[Node]() for leaf in leaves}
+    may = dict(contenders(pool.budgets.root, now, pool.budgets.root.mask, None))
+    assert list(may) == list(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask, None))
     for leaf in leaves:
         if leaf.mask:
-            assert may_stop_somebody(leaf, now, None) == bool(legal[leaf])
+            assert not legal[leaf] or may[leaf]
         if leaf.ripe:
             stoppable = any(found & set(leaf.up) for found in legal.values())
             assert somebody_may_stop(leaf, now) == stoppable
