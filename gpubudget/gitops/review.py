@@ -158,10 +158,18 @@ def from_json(data: object) -> Review:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInputError("this is not a plan that gpubudget wrote", hint="write one with `gpubudget plan --out`")
     own = {"format", "counts", "checksum", "seal", "tree"}
-    review = plain.decode(Review, {key: item for key, item in data.items() if key not in own}, "plan")
+    given = _undated({key: item for key, item in data.items() if key not in own})
+    review = plain.decode(Review, given, "plan")
     if (data.get("seal"), data.get("checksum")) != (plain.digest(review), checksum(review)):
         raise InvalidInputError("the plan was changed after it was made: its seal does not fit", hint=_AGAIN)
     return review
+
+
+def _undated(data: Any) -> Any:  # noqa: ANN401 - any plain data
+    """Plain data without the dates that a program may have put beside milliseconds, as ``committed`` is."""
+    if isinstance(data, dict):
+        return {key: _undated(item) for key, item in data.items() if f"{key}_ms" not in data}
+    return [_undated(item) for item in data] if isinstance(data, list) else data
 
 
 _AGAIN = "make it again with `gpubudget plan --out`, and review that"

@@ -67,6 +67,8 @@ def test_json_is_plain_and_reads_back_the_same() -> None:
     assert data["counts"] == {"added": 0, "removed": 0, "moved": 0, "changed": 1, "follows": 1}
     assert '"kind"' not in json.dumps(data)
     assert from_json(data) == REVIEW
+    data["before"]["committed"] = data["as_of"] = "1970-01-01T00:00:00.007Z"  # as commands show it
+    assert from_json(data) == REVIEW
     bare = replace(REVIEW, drift=None, what_if=None, live=(), approvals=(), notes=())
     assert from_json(stored(to_json(bare))) == bare
 
