@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import click
 
 from gpubudget.cli import sweep
+from gpubudget.cli.against import both, changes
 from gpubudget.cli.output import Column, Row, printable, say, table
 from gpubudget.cli.simoptions import FILE, choice_of, choice_options
 from gpubudget.cli.sweep import sweep_options
@@ -28,7 +29,7 @@ from gpubudget.sim.engine import Progress, Settings, log_to
 from gpubudget.sim.engine import simulate as play
 from gpubudget.sim.measures import measure
 from gpubudget.sim.policies import GPUBUDGET, POLICIES, policy
-from gpubudget.sim.prepare import prepare
+from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
 from gpubudget.sim.submission import Scenario
 from gpubudget.units import DAY, about_share, count, format_gpu_hours
@@ -42,7 +43,7 @@ def _share(part: Fraction | None) -> str:
 
 
 _SUMMARY = [
-    Column("POLICY", lambda row: row["run"].name),
+    Column("RUN", lambda row: row["run"].name),
     Column("WORKLOADS", lambda row: f"{row['all'].workloads:,}", right=True),
     Column("WAIT P50", lambda row: report.wait(row["all"].first.p50_ms), right=True),
     Column("P90", lambda row: report.wait(row["all"].first.p90_ms), right=True),
@@ -62,6 +63,7 @@ Examples:
   gpubudget simulate --trace venus.csv --budgets budgets/ --scale-load 2.5 --failures 3.8
   gpubudget simulate --trace cluster.swf --budgets-from-groups --hosts 16 --policy gpubudget --policy fifo
   gpubudget simulate --synthetic 1 --days 7 --out lab.html
+  gpubudget simulate --trace events.jsonl --budgets budgets/ --against main
   gpubudget simulate --synthetic 1 --sweep lookback=1d,7d --sweep debug_gpus=0,8,16 --seeds 5"""
 )
 @choice_options
@@ -74,6 +76,7 @@ Examples:
     show_default=True,
     help="Whose decisions; give several to compare them.",
 )
+@click.option("--against", metavar="REF", help="Play it under the budgets of that commit, too, and compare by budget.")
 @click.option("--log", type=FILE, metavar="FILE", help="Write the event log, which `gpubudget audit` checks.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write the report, one HTML page.")
 @click.option("--json", "as_json", type=FILE, metavar="FILE", help="Write all figures.")
@@ -83,6 +86,7 @@ Examples:
 def simulate(  # noqa: PLR0913 - the options of the command
     *,
     policies: tuple[str, ...],
+    against: str | None,
     log: Path | None,
     out: Path | None,
     as_json: Path | None,
@@ -99,35 +103,41 @@ def simulate(  # noqa: PLR0913 - the options of the command
     What the trace does not say is drawn from the seed; the report lists every assumption. The same seed gives the same
     files, byte for byte.
     """
-    if axes or seeds is not None:
-        if log or out:
-            raise UsageError("--log and --out are of one run", hint="a sweep has tables, --json and --csv")
-        found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
-        for path, text in ((as_json, sweep.as_json), (as_csv, sweep.as_csv)):
-            if path is not None:
-                _write(path, text(found))
-        return
-    if len(policies) > 1 and (log or as_csv):
-        raise UsageError("--log and --csv are of one policy", hint="give one --policy")
     for path in (log, out, as_json, as_csv):
         _check(path)
+    if axes or seeds is not None:
+        _no_parts(("--log", log), ("--out", out), ("--against", against), of="a sweep")
+        found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
+        _write(as_json, lambda: sweep.as_json(found))
+        _write(as_csv, lambda: sweep.as_csv(found))
+        return
+    if against is not None:
+        _no_parts(("--log", log), ("--csv", as_csv), ("a second --policy", policies[1:]), of="--against")
+    elif len(policies) > 1:
+        _no_parts(("--log", log), ("--csv", as_csv), of="several policies")
     choice = choice_of(given)
-    scenario = prepare(choice)
-    played = []
-    for name in policies:
-        settings = Settings(name, choice.costs, named=choice.named())
+    played: list[report.Run] = []
+    for name, chosen, scenario in _acts(choice, policies, against):
+        settings = Settings(chosen, choice.costs, named=choice.named())
         with _log(log) as stream:
             result, seconds = _play(scenario, settings, stream)
         result = replace(result, seconds=seconds if timing else None)
+        _tell(name, result, seconds, first=not played)
         played.append(report.Run(name, result, measure(result)))
-        _tell(result, seconds, first=name == policies[0])
-    if out is not None:
-        _write(out, report.page(played))
-    if as_json is not None:
-        _write(as_json, report.as_json(played))
-    if as_csv is not None:
-        _write(as_csv, report.as_csv(played[0].result))
+    _write(out, lambda: report.page(played))
+    _write(as_json, lambda: report.as_json(played))
+    _write(as_csv, lambda: report.as_csv(played[0].result))
     click.echo(table(_rows(played), _SUMMARY))
+    if against is not None:
+        click.echo(f"\n{changes(played[0].measures, played[1].measures)}")
+
+
+def _acts(choice: Choice, policies: tuple[str, ...], against: str | None) -> list[tuple[str, str, Scenario]]:
+    """What is played: a name, whose decisions, and the scenario."""
+    if against is not None:
+        return [(name, policies[0], scenario) for name, scenario in both(choice, against)]
+    scenario = prepare(choice)
+    return [(name, name, scenario) for name in policies]
 
 
 def _play(scenario: Scenario, settings: Settings, stream: TextIO | None) -> tuple[Result, float]:
@@ -162,17 +172,17 @@ def _progress(name: str, workloads: int) -> Progress:
     return show
 
 
-def _tell(result: Result, seconds: float, *, first: bool) -> None:
+def _tell(name: str, result: Result, seconds: float, *, first: bool) -> None:
     """Say what the person has to know beside the figures."""
     workloads = len(result.rows)
     if first and result.bad_rows:
         shown = "; ".join(f"line {row.line}: {row.why}" for row in result.bad_rows[:_NAMED])
         say(printable(f"{count(len(result.bad_rows), 'row')} left out: {_cut(shown, len(result.bad_rows))}"))
     for refusal in result.refusals[:_NAMED]:
-        say(printable(f"{result.policy}: {count(refusal.workloads, 'workload')} refused: {refusal.reason}"))
+        say(printable(f"{name}: {count(refusal.workloads, 'workload')} refused: {refusal.reason}"))
     speed = f"{workloads / seconds:,.0f} workloads/s" if seconds else "at once"
     days = f"{(result.end - result.start) / DAY:.1f} days"
-    say(f"{result.policy}: {workloads:,} workloads, {days}, {result.events:,} events in {seconds:.1f} s ({speed})")
+    say(f"{name}: {workloads:,} workloads, {days}, {result.events:,} events in {seconds:.1f} s ({speed})")
 
 
 def _cut(shown: str, number: int) -> str:
@@ -207,9 +217,19 @@ def _check(path: Path | None) -> None:
         raise InvalidInputError(f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path")
 
 
-def _write(path: Path, text: str) -> None:
+def _no_parts(*options: tuple[str, object], of: str) -> None:
+    """Refuse options that are for a single run."""
+    for name, value in options:
+        if value:
+            raise UsageError(f"{name} goes with a single run, and not with {of}", hint=f"leave {name} out")
+
+
+def _write(path: Path | None, text: Callable[[], str]) -> None:
+    """Write a file that was asked for."""
+    if path is None:
+        return
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_text(text(), encoding="utf-8", newline="\n")
     except OSError as error:
         raise _unwritten(path, error) from None
 

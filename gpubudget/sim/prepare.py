@@ -92,18 +92,23 @@ class Choice:
         return tuple(pairs)
 
 
-def prepare(choice: Choice) -> Scenario:
-    """Read what was chosen and put it together; whatever is wrong with it is told in one sentence."""
+def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
+    """Read what was chosen and put it together; whatever is wrong with it is told in one sentence.
+
+    ``budgets`` takes the place of the tree in the folder ``choice.budgets``.
+    """
     if choice.budgets is not None and choice.from_groups:
         raise UsageError("the budgets come from a folder or from the trace's groups, not from both")
     if choice.weights is not None and not choice.from_groups:
         raise UsageError("weights are for budgets that are made from groups", hint="add --budgets-from-groups")
+    if budgets is None and choice.budgets is not None:
+        budgets = read_tree(choice.budgets)
     if choice.trace is None:
-        found = _made_up(choice)
+        found = _made_up(choice, budgets)
     elif traces.first_line(choice.trace).startswith("{"):
-        found = _told(choice, choice.trace)
+        found = _told(choice, choice.trace, budgets)
     else:
-        found = _foreign(choice, choice.trace)
+        found = _foreign(choice, choice.trace, budgets)
     tree = replace(found.tree, policy=choice.rules.of(found.tree.policy))
     workloads = found.workloads
     if choice.trace is not None and choice.load is not None:
@@ -123,7 +128,7 @@ def prepare(choice: Choice) -> Scenario:
     return Scenario(tree, found.hosts, workloads, rate)
 
 
-def _made_up(choice: Choice) -> Scenario:
+def _made_up(choice: Choice, budgets: Tree | None) -> Scenario:
     """The scenario of a preset, with the budgets, hosts and amounts that were chosen."""
     known = synthetic.PRESETS.get(choice.preset or "")
     if known is None:
@@ -131,10 +136,10 @@ def _made_up(choice: Choice) -> Scenario:
     if choice.from_groups:
         raise UsageError("made-up work has no groups to make budgets from", hint="leave --budgets-from-groups out")
     pool = Pool(POOL, choice.gpus_per_host, choice.hosts or known.hosts)
-    if choice.budgets is None:
+    if budgets is None:
         tree = synthetic.lab_tree(pool)
     else:
-        tree = read_tree(choice.budgets)
+        tree = budgets
         if choice.hosts is not None or not any(each.hosts for each in tree.pools):
             tree = replace(tree, pools=(replace(pool, name=tree.pools[0].name),))
     tree = replace(tree, policy=choice.rules.of(tree.policy))
@@ -153,27 +158,27 @@ def _made_up(choice: Choice) -> Scenario:
     return Scenario(tree, _hosts(tree), synthetic.generate(assumed.seed, tree, demand))
 
 
-def _told(choice: Choice, path: Path) -> Scenario:
+def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     """The scenario of an event log, with other budgets or hosts where they were chosen."""
     found = history.read_history(path)
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if choice.from_groups:
         raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")
-    if choice.budgets is not None:
-        tree, workloads = read_tree(choice.budgets), replace(workloads, events=())
+    if budgets is not None:
+        tree, workloads = budgets, replace(workloads, events=())
     if choice.hosts is not None:
         first = tree.pools[0].name if tree.pools else hosts[0].pool
         hosts = _hosts(replace(tree, pools=(Pool(first, choice.gpus_per_host, choice.hosts),)))
     return Scenario(tree, hosts, workloads)
 
 
-def _foreign(choice: Choice, path: Path) -> Scenario:
+def _foreign(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     """The scenario of another cluster's trace."""
     trace = traces.read_trace(path)
     named = assume.name(trace, choice.assumed)
     given = () if choice.hosts is None else (Pool(POOL, choice.gpus_per_host, choice.hosts),)
-    if choice.budgets is not None:
-        tree = read_tree(choice.budgets)
+    if budgets is not None:
+        tree = budgets
         if given:
             tree = replace(tree, pools=(replace(given[0], name=tree.pools[0].name),))
         tree = replace(tree, policy=choice.rules.of(tree.policy))

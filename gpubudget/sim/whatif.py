@@ -56,7 +56,7 @@ def what_if(
     for name, tree in zip(("before", "after"), trees, strict=True):
         if progress is not None:
             progress(f"replaying {count(len(scenario.workloads.submissions), 'workload')} under the tree {name}")
-        results.append(simulate(_under(scenario, _still(tree, now)), Scheduler()))
+        results.append(simulate(under(scenario, tree, now), Scheduler()))
     before, after = results
     return WhatIf(
         scenario.workloads.name,
@@ -77,8 +77,12 @@ def _still(tree: Tree, now: int) -> Tree:
     return replace(tree, root=still(tree.root))
 
 
-def _under(scenario: Scenario, tree: Tree) -> Scenario:
-    """The scenario with another tree for all of its time; each workload is charged to whoever answers for it there."""
+def under(scenario: Scenario, tree: Tree, now: int) -> Scenario:
+    """The scenario with a tree as it is at ``now`` for all of its time.
+
+    Each workload is charged to whoever answers for it there.
+    """
+    tree = _still(tree, now)
     renames = {budget.previously: budget.path for budget in tree.budgets() if budget.previously is not None}
     paths = frozenset(budget.path for budget in tree.budgets())
     charged: dict[str, str] = {}

@@ -48,7 +48,7 @@ def test_a_trace_is_played_and_all_files_are_written(cli: Cli, trace: Path) -> N
     done = cli("simulate", "--trace", str(trace), *GROUPS, *files)
     assert done.code == 0
     assert done.out.splitlines()[0].split() == [
-        *("POLICY", "WORKLOADS", "WAIT", "P50", "P90", "LARGEST", "OCCUPANCY", "IMPACT", "PREEMPTIONS", "LOST", "GPU-H")
+        *("RUN", "WORKLOADS", "WAIT", "P50", "P90", "LARGEST", "OCCUPANCY", "IMPACT", "PREEMPTIONS", "LOST", "GPU-H")
     ]
     assert done.out.splitlines()[1].split()[:2] == ["gpubudget", "200"]
     assert done.err.startswith("gpubudget: 200 workloads, ")
