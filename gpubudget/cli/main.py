@@ -46,6 +46,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "owners": ("owners:owners", "Write the CODEOWNERS file that the managers make."),
         "approvals": ("owners:approvals", "Say whose approval a change of budgets still lacks."),
         "comment": ("comment:comment", "Put a plan on its pull request, as the one comment that it has there."),
+        "init": ("init:init", "Make a new budgets repository."),
+        "import": ("imports:import_", "Make budgets from what a site has: a Slurm dump or a table."),
         "usage": ("usage:usage", "Show what budgets get and what they have used."),
     },
     "Cluster": {
