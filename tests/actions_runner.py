@@ -205,7 +205,8 @@ class ActionsRunner:
                 assert set(given) == {"python-version"}
                 return 0, ""
             case "./.github/actions/gpubudget":
-                return self._composite(ROOT / ".github" / "actions" / "gpubudget", given, context)
+                own = self._workspace / ".github" / "actions" / "gpubudget"
+                return self._composite(own if own.exists() else ROOT / own.relative_to(self._workspace), given, context)
             case "":
                 return self._script(step, context, more)
         raise AssertionError(f"not understood: {step['uses']}")

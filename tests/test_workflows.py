@@ -147,7 +147,8 @@ def runner(origin: GitRepo, github: GitHubServer, tmp_path: Path) -> Runner:
     ) -> ActionsRunner:
         number = len(made) + 1
         folder = tmp_path / f"run{number}"
-        made.append(ActionsRunner(origin, folder, event, payload or {}, ref, github.url, **{"run_id": number, **more}))
+        known = {"origin": origin, "api": github.url, "run_id": number, **more}
+        made.append(ActionsRunner(folder=folder, event_name=event, event=payload or {}, ref=ref, **known))
         return made[-1]
 
     return make
@@ -317,6 +318,19 @@ def test_a_fault_is_no_comment_and_fails(runner: Runner, pull_request: PullReque
     assert github.bodies(7) == []
 
 
+def test_a_replay_that_fails_costs_no_plan(runner: Runner, pull_request: PullRequest, github: GitHubServer) -> None:
+    """The daemon is away: the plan is told without what it would have done, and both say so."""
+    known = {
+        "secrets": {"GPUBUDGET_READ_TOKEN": "gpb_x"},
+        "variables": {"GPUBUDGET_URL": "http://127.0.0.1:9", "GPUBUDGET_REPLAY": "14d"},
+    }
+    done = runner("pull_request", pull_request(shares("45%")), MERGE, **known).job(PLAN, "plan")
+    assert done.code == 0, done.log
+    assert "::warning::it is planned without the replay" in done.log
+    (body,) = github.bodies(7)
+    assert "Note: usage, what runs now and drift are left out" in body
+
+
 def reconciled(daemon: BudgetsServer) -> dict[str, Any]:
     return {"variables": {"GPUBUDGET_URL": daemon.url}, "secrets": {"GPUBUDGET_TOKEN": "gpb_x"}}
 
@@ -359,3 +373,28 @@ def test_an_unknown_command_fails(runner: Runner, tmp_path: Path) -> None:
     done = runner("push").job(workflow, "validate")
     assert done.code == 64
     assert "::error::the command of gpubudget is '??stop'" in done.log
+
+
+def test_a_new_repository_has_working_workflows(
+    runner: Runner, git_repo: Callable[[str], GitRepo], daemon: BudgetsServer, github: GitHubServer
+) -> None:
+    """What `gpubudget init` makes: all three run, with the action that came with it, and the linters say nothing."""
+    repo = git_repo("lab")
+    subprocess.run(
+        [BIN / "gpubudget", "init", ".", "--manager", "ines"], cwd=repo.path, check=True, capture_output=True
+    )
+    repo.commit({})
+    workflows = repo.path / ".github" / "workflows"
+    made = runner("push", origin=repo, **reconciled(daemon))
+    assert made.job(workflows / "reconcile.yml", "reconcile").code == 0
+    assert daemon.commit == repo.git("rev-parse", "main")
+    assert made.installed.endswith("/work/.github/actions/gpubudget/requirements.txt")
+    done = runner("push", origin=repo).job(workflows / "validate.yml", "validate")
+    assert done.code == 0, done.log
+    assert "CODEOWNERS is up to date" in done.log
+    event = {"pull_request": {"number": 7, "head": {"sha": daemon.commit}, "base": {"ref": "main"}}}
+    github.open_pull(7, str(daemon.commit))
+    done = runner("pull_request", event, origin=repo).job(workflows / "plan.yml", "plan")
+    assert done.code == 0, done.log
+    assert "not commented, since nothing changes" in done.log
+    assert told("zizmor", "--offline", "--config", str(GITHUB / "zizmor.yml"), str(repo.path / ".github")) == ""
