@@ -35,7 +35,7 @@ _WANTED = {
     "object": ("a mapping", "write keys with values, such as {hosts: 16}"),
     "array": ("a list", "write a list such as [alice, bob]"),
 }
-_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "examples", "x-rule", "x-noun", "x-hint"}
+_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples", "x-rule", "x-noun", "x-hint"}
 _BOUNDS = {
     "minimum": ("less than", "at least"),
     "maximum": ("more than", "at most"),

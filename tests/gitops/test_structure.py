@@ -1,6 +1,7 @@
 """Structure: the quick verdict and the JSON Schema library agree, and each error becomes a problem at its place."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from gpubudget.core.budget import DebugLane, Policy
 from gpubudget.gitops import structure
 from gpubudget.gitops.diagnostics import RULES, Diagnostic, Position
 from gpubudget.gitops.load import LoadResult
 from gpubudget.gitops.yamlfile import Map, Seq, Value, parse
+from gpubudget.units import parse_duration
 
+EXAMPLE = Path(__file__).parents[2] / "budgets"
 KINDS = sorted(path.name.removesuffix(".schema.json") for path in structure.SCHEMAS.iterdir())
 
 
@@ -44,9 +48,44 @@ def test_the_schemas_are_schemas_and_describe_each_key(kind: str) -> None:
         properties = part.get("properties", {})
         assert isinstance(properties, dict)
         for key, entry in properties.items():
-            if isinstance(entry, dict) and key not in ("share", "debug", "policy"):
+            if isinstance(entry, dict):
                 target = str(entry.get("$ref", "")).removeprefix("#/$defs/")
                 assert "description" in entry or "description" in schema["$defs"][target], key
+
+
+@pytest.mark.parametrize("kind", ["budget", "cluster"])
+def test_editors_can_explain_every_part_of_a_budget(kind: str) -> None:
+    """Each definition has a description, each form of text an example, and both are right by the schema itself."""
+    schema = structure.schema(kind)
+    for name, part in schema["$defs"].items():
+        assert "description" in part, name
+        assert "pattern" not in part or part.get("examples") or name in {"title", "name", "pool-name", "child"}, name
+    for part in definitions(schema):
+        inner = {"$defs": schema["$defs"], **part}
+        for example in [*part.get("examples", []), *([part["default"]] if "default" in part else [])]:  # type: ignore[misc]
+            assert Draft202012Validator(inner).is_valid(example), example
+
+
+def test_the_defaults_of_the_schema_are_those_of_the_code() -> None:
+    """What an editor shows for a setting that is left out is what it is."""
+    schema = structure.schema("cluster")
+    policy = schema["$defs"]["policy"]["properties"]
+    written = {name: parse_duration(entry["default"]) for name, entry in policy.items() if name != "debug"}
+    assert {name: getattr(Policy(), name) for name in written} == written
+    assert {*written, "debug"} == {field.name for field in fields(Policy)}
+    lane = schema["$defs"]["debug"]["properties"]
+    assert parse_duration(lane["max_runtime"]["default"]) == DebugLane(8).max_runtime
+    assert lane["per_person"]["default"] == DebugLane(8).per_person
+    assert (schema["properties"]["name"]["default"], schema["properties"]["timezone"]["default"]) == ("cluster", "UTC")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLE.rglob("*.yaml")), ids=lambda path: str(path.relative_to(EXAMPLE)))
+def test_each_file_of_the_example_names_its_schema(path: Path) -> None:
+    """The first line tells a language server where the schema is, and there it is."""
+    line = path.read_text(encoding="utf-8").splitlines()[0]
+    place = line.removeprefix("# yaml-language-server: $schema=")
+    kind = "cluster" if path.name == "cluster.yaml" else "budget"
+    assert (path.parent / place).resolve() == structure.SCHEMAS.resolve() / f"{kind}.schema.json"
 
 
 def test_a_keyword_that_nothing_checks_is_an_error() -> None:
