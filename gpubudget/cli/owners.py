@@ -10,9 +10,9 @@ import click
 from gpubudget.cli.compare import PEOPLE, answered, invalid_shown, question
 from gpubudget.cli.planview import approval_lines
 from gpubudget.cli.validate import usual_folder
-from gpubudget.core import plain
 from gpubudget.errors import GpuBudgetError, InvalidInputError, RefusedError
 from gpubudget.gitops.owners import codeowners, renewed
+from gpubudget.gitops.review import to_json
 from gpubudget.gitops.revision import repository_folder
 from gpubudget.gitops.sides import read_valid
 from gpubudget.gitops.wording import compared
@@ -107,7 +107,9 @@ def approvals(
     found = answered(asked, None).review
     lacking = [one for one in found.approvals if one.lacking]
     if output == "json":
-        rows = [{**plain.encode(one), "lacking": one.lacking} for one in found.approvals]
+        rows = to_json(found)["approvals"]
+        for row, one in zip(rows, found.approvals, strict=True):
+            row["lacking"] = one.lacking
         click.echo(json.dumps({"approvals": rows, "lacking": len(lacking)}, indent=2, ensure_ascii=False))
     else:
         told = approval_lines(found.approvals) or [f"{compared(found)}: nothing to approve"]

@@ -55,6 +55,15 @@ def test_figures_are_rounded_for_people() -> None:
     assert [wording.share_text(Fraction(n)) for n in ("1/2", "1/3", "1/16")] == ["50%", "~33.3%", "6.25%"]
 
 
+def test_a_standing_is_four_figures_before_and_after() -> None:
+    """Share, effective share, GPUs and GPU-hours, for what comes, goes and stays."""
+    (change,) = plan(tree(budget("a", "1/3")), tree(budget("a", "1/4")), 0).changes
+    before, after = change.pools[0].before, change.pools[0].after
+    assert wording.figures(before, after) == ("1/3 -> 25%", "~33.3% -> 25%", "10.7 -> 8", "1,792 -> 1,344")
+    assert wording.figures(None, after) == ("25%", "25%", "8", "1,344")
+    assert wording.figures(before, None) == ("1/3 -> none", "~33.3% -> none", "10.7 -> none", "1,792 -> none")
+
+
 def test_days_are_those_of_the_cluster() -> None:
     """Midnight in Berlin is a day; any other moment has its time, and one beyond the calendar its milliseconds."""
     assert wording.date_text(DECEMBER, "Europe/Berlin") == "2026-12-01"
