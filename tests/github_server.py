@@ -42,6 +42,7 @@ class GitHubServer:
     pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
     reviews: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     comments: list[dict[str, Any]] = field(default_factory=list)
+    next_id: int = 1000
     page: int = 100  # the most items that a page has, whatever is asked for
     url: str = ""
     instead: list[Reply] = field(default_factory=list)
@@ -58,12 +59,13 @@ class GitHubServer:
 
     def say(self, number: int, author: str | None, body: str) -> dict[str, Any]:
         made = {
-            "id": 1000 + len(self.comments),
+            "id": self.next_id,
             "user": {"login": author} if author else None,
             "body": body,
-            "html_url": f"https://github.com/{self.repository}/pull/{number}#issuecomment-{1000 + len(self.comments)}",
+            "html_url": f"https://github.com/{self.repository}/pull/{number}#issuecomment-{self.next_id}",
             "number": number,
         }
+        self.next_id += 1
         self.comments.append(made)
         return made
 
@@ -101,6 +103,11 @@ class GitHubServer:
                 return self._page(path, [c for c in self.comments if c["number"] == number], query)
             case ("POST", "issues/N/comments") | ("PATCH", "issues/comments/N"):
                 return self._write(method, number, body.get("body"), token)
+            case "DELETE", "issues/comments/N" if token in self.tokens and any(
+                c["id"] == number for c in self.comments
+            ):
+                self.comments = [c for c in self.comments if c["id"] != number]
+                return 204, {}, b""
         return problem(404, "Not Found")
 
     def _write(self, method: str, number: int, body: object, token: str) -> Reply:
@@ -135,8 +142,8 @@ def _fault(method: str, headers: dict[str, str], body: bytes) -> str:
         return "no version of the API"
     if headers.get("accept") != "application/vnd.github+json" or not headers.get("user-agent"):
         return "no media type or user agent"
-    if method == "GET":
-        return "a GET with a body" if body else ""
+    if method in {"GET", "DELETE"}:
+        return f"a {method} with a body" if body else ""
     if headers.get("content-type") != "application/json" or not isinstance(json.loads(body), dict):
         return "no JSON object"
     return ""
@@ -164,7 +171,7 @@ def github_server() -> Iterator[GitHubServer]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST = do_PATCH = _handle  # noqa: N815 - the names are http.server's
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - the names are http.server's
 
         def log_message(self, *_: object) -> None:
             pass

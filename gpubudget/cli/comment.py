@@ -115,7 +115,7 @@ def comment(  # noqa: PLR0913 - one for each option
         try:
             stamp = Stamp(key, run.id, run.attempt, head or run.head or github.pull_request(number).head)
             planned = _with_approvals(planned, github, number, stamp.head, count_author=count_author)
-            new = not isinstance(planned, Review) or bool(planned.plan or planned.drift)
+            new = not isinstance(planned, Review) or bool(planned.plan)
 
             def text(mark: str, told: Planned = planned) -> str:
                 return _text(told, replace(place, marker=mark, commit=stamp.head), LIMIT)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -130,6 +131,11 @@ class GitHub:
     def update_comment(self, comment: int, body: str) -> Comment:
         """Gives a comment another text."""
         return _read(self._call("PATCH", f"{self._base}/issues/comments/{comment}", {"body": body}), _comment)
+
+    def delete_comment(self, comment: int) -> None:
+        """Removes a comment; one that is gone already is no error."""
+        with suppress(NotFoundError):
+            self._call("DELETE", f"{self._base}/issues/comments/{comment}")
 
     def _items(self, url: str, item: Callable[[Any], T]) -> Iterator[T]:
         """All items of a list, page by page."""

@@ -79,6 +79,9 @@ def post(
         head = github.pull_request(number).head  # last, so that as little as possible comes between
         if head != stamp.head:
             return Posted(Outcome.OLDER, newest[1].url if newest else "", f"commit {head} has been pushed since")
+        for _, comment in mine:
+            if newest and comment.id != newest[1].id:  # two runs at once made one each
+                github.delete_comment(comment.id)
         body = text(marker(stamp))
         if newest is None and not new:
             return Posted(Outcome.NOTHING)

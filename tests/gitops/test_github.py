@@ -104,6 +104,14 @@ def test_a_comment_is_made_and_changed(client: GitHub, server: GitHubServer) -> 
     assert server.bodies(7) == ["other"]
 
 
+def test_a_comment_is_removed_once(client: GitHub, server: GitHubServer) -> None:
+    """And if it is gone already, that is what was wanted."""
+    made = server.say(7, BOT, "text")
+    client.delete_comment(made["id"])
+    client.delete_comment(made["id"])
+    assert server.bodies(7) == []
+
+
 def test_a_password_of_netrc_never_replaces_the_token(
     client: GitHub, server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

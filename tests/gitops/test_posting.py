@@ -121,6 +121,17 @@ def test_what_others_wrote_is_left_alone(say: Post, server: GitHubServer) -> Non
     assert server.bodies(7, "mallory") == [forged]
 
 
+def test_two_of_ours_become_one(say: Post, server: GitHubServer) -> None:
+    """Two runs at once may have made one each; the newer is kept. Those of others and about others stay."""
+    say("about another tree", key="other")
+    for run in (2, 1):
+        server.say(7, BOT, f"{marker(Stamp('budgets', run, 1, HEAD))}\nof run {run}")
+    server.say(7, "hanna", f"{marker(Stamp('budgets', 1, 1, HEAD))}\ncopied")
+    assert say("of run 3", run=3).outcome is Outcome.UPDATED
+    assert texts(server) == ["about another tree", "of run 3"]
+    assert len(server.bodies(7, "hanna")) == 1
+
+
 def test_each_tree_has_its_own_comment(say: Post, server: GitHubServer) -> None:
     """Several clusters in one repository do not overwrite each other's."""
     say("h100", key="clusters/h100")
