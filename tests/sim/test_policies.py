@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +41,7 @@ from gpubudget.sim.engine import Decider, simulate
 from gpubudget.sim.plainscheduler import PlainScheduler
 from gpubudget.sim.policies import GPUBUDGET, POLICIES, HalfLifeDecay, OldWorld, _percent, policy
 from gpubudget.sim.result import End
-from gpubudget.sim.submission import Failure, Fault, Scenario, SimHost, Submission, Workloads
+from gpubudget.sim.submission import Failure, Fault, Scenario, SimHost
 from gpubudget.units import DAY, HOUR, MINUTE
 
 PLAIN = [name for name in POLICIES if name != GPUBUDGET]
@@ -126,36 +124,6 @@ def test_one_pool_has_no_host_boundaries() -> None:
         if name == "fifo":
             assert cluster.submit("d", None, 4, min_runtime=0) == ["d"]
         assert cluster.submit("wide", None, 5, min_runtime=0) == wanted
-
-
-@pytest.mark.skipif(not os.environ.get("GPUBUDGET_SHARED"), reason="GPUBUDGET_SHARED names no folder with the traces")
-def test_fifo_waits_as_other_simulators_say() -> None:
-    """On four weeks of Philly with one pool and no gang limits, the mean wait is 2,303 s."""
-    path = Path(os.environ["GPUBUDGET_SHARED"]) / "traces" / "philly28_704.csv.gz"
-    rows = traces_of(path)
-    pools = (Pool("p", 8, 88),)
-    shares = Tree(Budget(ROOT, Shares(Fraction(1))), pools)
-    submissions = tuple(
-        Submission(at, WorkloadSpec(f"w{number}", "ann", None, ("p",), gpus), run)
-        for number, (at, gpus, run) in enumerate(rows)
-    )
-    scenario = Scenario(shares, synthetic.hosts_of(shares), Workloads("philly", submissions))
-    result = simulate(scenario, policy("fifo-one-pool").make())
-    waits = [row.first_wait for row in result.rows if row.first_wait is not None]
-    assert len(waits) == len(rows) == 43_231
-    assert sum(waits) / len(waits) / 1_000 == pytest.approx(2_303, abs=1)
-
-
-def traces_of(path: Path) -> list[tuple[int, int, int]]:
-    """Submission, GPUs and run time of each row."""
-    import csv
-    import gzip
-
-    with gzip.open(path, "rt") as file:
-        return [
-            (int(float(row["submit_s"]) * 1_000), int(row["gpus"]), int(float(row["duration_s"]) * 1_000))
-            for row in csv.DictReader(file)
-        ]
 
 
 # Fair share of the moment
