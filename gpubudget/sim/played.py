@@ -63,10 +63,15 @@ class Played:
 
     queued = False  # whether the meters know that it waits
     pool = ""  # where it ran last
-    attempt = protected_until = exit_at = 0
+    attempt = 0
+    protected_until = 0
+    exit_at = 0
     placement: Placement = ()
-    preemptions = drains = host_losses = 0
-    stopping = lane = False
+    preemptions = 0
+    drains = 0
+    host_losses = 0
+    stopping = False
+    lane = False
     told: int | None = None
     spans: tuple[Span, ...] = ()
     reason = ""
