@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from io import FileIO
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import gpubudget
 from gpubudget.core import plain
@@ -123,10 +124,10 @@ def _source() -> str:
 
 
 @contextmanager
-def finished_runs(path: Path) -> Iterator[tuple[dict[str, Done], TextIO]]:
+def finished_runs(path: Path) -> Iterator[tuple[dict[str, Done], FileIO]]:
     """The runs of the file, by key, and the file to add to. One sweep at a time may have it."""
     try:
-        stream = path.open("a+", encoding="utf-8", newline="\n")
+        stream = path.open("ab+", buffering=0)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror or error}") from None
     with stream:
@@ -137,9 +138,9 @@ def finished_runs(path: Path) -> Iterator[tuple[dict[str, Done], TextIO]]:
                 f"another sweep is writing to {path}", hint="wait for it, or give another --runs"
             ) from None
         stream.seek(0)
-        text = stream.read()
+        text = stream.read().decode(errors="replace")
         if text and not text.endswith("\n"):
-            stream.write("\n")  # the last line was cut off, with the run that it was of
+            stream.write(b"\n")  # the last line was cut off, with the run that it was of
         yield {done.key: done for line in text.splitlines() if (done := _read(line)) is not None}, stream
 
 
@@ -156,14 +157,21 @@ def _read(line: str) -> Done | None:
         return None
 
 
-def _write(stream: TextIO, done: Done) -> None:
+def _write(stream: FileIO, done: Done) -> None:
     figures = [
         [each.name, each.unit, each.good, None if each.value is None else str(each.value)] for each in done.figures
     ]
     told: dict[str, Any] = {"key": done.key, "setting": dict(done.setting), "seed": done.seed, "figures": figures}
-    stream.write(json.dumps(told) + "\n")
-    stream.flush()
-    os.fsync(stream.fileno())
+    line = json.dumps(told).encode() + b"\n"
+    try:
+        while line:
+            line = line[stream.write(line) :]
+        os.fsync(stream.fileno())
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise GpuBudgetError(
+            f"a finished run cannot be kept: {why}", hint="make room, and start the sweep again"
+        ) from None
 
 
 # The runs

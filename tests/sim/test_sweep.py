@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_a_cut_off_line_costs_its_run_only(tmp_path: Path) -> None:
     path.write_text(f'{json.dumps(good)}\n[]\n7\n{{"key": "x"}}\n{{"key": "cut off", "sett')
     with finished_runs(path) as (known, stream):
         assert known == {"k": Done("k", (("a", "1"),), 3, (figure,))}
-        stream.write(json.dumps(good | {"key": "l"}) + "\n")
+        stream.write(json.dumps(good | {"key": "l"}).encode() + b"\n")
     with finished_runs(path) as (known, _):
         assert list(known) == ["k", "l"]
 
@@ -111,6 +112,22 @@ def test_one_sweep_at_a_time_has_a_file(tmp_path: Path) -> None:
         pass
     with pytest.raises(InvalidInputError, match="cannot be written"), finished_runs(tmp_path / "none" / "runs.jsonl"):
         pass
+
+
+def test_a_full_disk_costs_one_run(tmp_path: Path) -> None:
+    """A run that cannot be kept ends the sweep with one sentence, and those before it are kept."""
+    path = tmp_path / "runs.jsonl"
+    sweep([point(seed=1)], path, 1, nothing)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, before[1]))
+    try:
+        with pytest.raises(GpuBudgetError, match="cannot be kept"):
+            sweep([point(seed=1), point(seed=2)], path, 1, nothing)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    told: list[int] = []
+    assert len(sweep([point(seed=1), point(seed=2)], path, 1, lambda done, _: told.append(done))) == 2
+    assert told == [2]
 
 
 def test_an_error_names_its_run_and_keeps_the_others(tmp_path: Path) -> None:
