@@ -61,13 +61,15 @@ class Commit:
 class Repository:
     """An open repository; see ``open_repository``. All ids are full commit ids."""
 
-    def __init__(self, repo: Repo, objects: Objects, source: Source, env: dict[str, str], timeout: float) -> None:
+    def __init__(
+        self, repo: Repo, place: Path, objects: Objects, source: Source, env: dict[str, str], timeout: float
+    ) -> None:
         self._repo = repo
+        self._place = place
         self._objects = objects
         self._source = source
         self._env = env
         self._timeout = timeout
-        self._place = Path(repo.working_dir)
 
     def fetch(self, ref: str) -> str:
         """The commit that ``ref`` names now, with its history at hand; a remote repository is asked for it."""
@@ -225,7 +227,11 @@ class Repository:
         return run(arguments, self._env, folder=self._place, shown=self._source.shown, timeout=self._timeout)
 
     def _failure(self, doing: str, said: str) -> RepositoryError:
-        return RepositoryError(f"cannot {doing} in {self._source.shown}: {reason(said)}")
+        message = f"cannot {doing} in {self._source.shown}: {reason(said)}"
+        if "safe.directory" in said:
+            trust = f"git config --global --add safe.directory {self._source.shown}"
+            return RepositoryError(message, hint=f"it belongs to somebody else; if you trust them: {trust}")
+        return RepositoryError(message)
 
     @contextmanager
     def _clear(self, doing: str) -> Iterator[None]:
@@ -265,7 +271,7 @@ def open_repository(
     objects = Objects(env, place, source.shown, timeout)
     repo = _open(place, env, source.shown, objects)
     try:
-        yield Repository(repo, objects, source, env, timeout)
+        yield Repository(repo, place, objects, source, env, timeout)
     finally:
         repo.close()
 
@@ -305,7 +311,7 @@ def _open(place: Path, env: dict[str, str], shown: str, objects: Objects) -> Rep
 
         def execute(self, command: list[str], istream: int | None = None, **_: object) -> Git.AutoInterrupt:  # type: ignore[override] # only what reading needs
             pipe = subprocess.PIPE
-            process = subprocess.Popen(command, cwd=self.working_dir, env=env, stdin=istream, stdout=pipe, stderr=pipe)
+            process = subprocess.Popen(command, cwd=place, env=env, stdin=istream, stdout=pipe, stderr=pipe)
             return self.AutoInterrupt(process, command)
 
         def get_object_header(self, ref: str | bytes) -> tuple[str, str, int]:
