@@ -182,7 +182,8 @@ def _tell(name: str, result: Result, seconds: float, *, first: bool) -> None:
         say(printable(f"{name}: {count(refusal.workloads, 'workload')} refused: {refusal.reason}"))
     speed = f"{workloads / seconds:,.0f} workloads/s" if seconds else "at once"
     days = f"{(result.end - result.start) / DAY:.1f} days"
-    say(f"{name}: {workloads:,} workloads, {days}, {result.events:,} events in {seconds:.1f} s ({speed})")
+    played = f"{workloads:,} workload{'s' * (workloads != 1)}"
+    say(f"{name}: {played}, {days}, {result.events:,} events in {seconds:.1f} s ({speed})")
 
 
 def _cut(shown: str, number: int) -> str:
