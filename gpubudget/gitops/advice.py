@@ -33,7 +33,11 @@ def warnings(reached: dict[str, Listed], cluster: ClusterFile) -> Iterator[Diagn
             yield from _guarantees(budget, effective[path], cluster)
             if budget.children and _ever_nothing(budget.shares, budget.changes):
                 yield from _out_of_reach(budget, pools)
-        yield from _people(budget, [pool for pool, (part, _) in zip(pools, effective[path], strict=True) if part])
+        funded = [pool for pool, (part, _) in zip(pools, effective[path], strict=True) if part]
+        if (
+            budget.children or budget.file or not (funded and budget.description.members)
+        ):  # else there is nothing to say
+            yield from _people(budget, funded)
 
 
 def _parts(shares: WrittenShares, above: list[Part], pools: tuple[Pool, ...]) -> list[Part]:

@@ -139,7 +139,7 @@ def _sequence(rules: dict[str, Any], definitions: dict[str, Any]) -> Check:
 
 def _mapping(rules: dict[str, Any], definitions: dict[str, Any]) -> Check:
     low, high = rules.pop("minProperties", 0), rules.pop("maxProperties", inf)
-    required = rules.pop("required", ())
+    required = frozenset(rules.pop("required", ()))
     known = {key: _compile(part, definitions) for key, part in rules.pop("properties", {}).items()}
     name = _compile(rules.pop("propertyNames"), definitions) if "propertyNames" in rules else None
     others = rules.pop("additionalProperties")
@@ -148,7 +148,7 @@ def _mapping(rules: dict[str, Any], definitions: dict[str, Any]) -> Check:
     def check(value: Value) -> bool:
         return (
             low <= len(value) <= high
-            and all(key in value for key in required)
+            and required <= value.keys()
             and (name is None or all(map(name, value)))
             and all(known.get(key, other)(item) for key, item in value.items())
         )

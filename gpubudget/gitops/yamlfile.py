@@ -41,6 +41,9 @@ _UNSEEN = re.compile(
 """Controls, directions of writing, blanks without width, tags, halves of characters and what is no character. Joiners,
 which Persian, Hindi and emoji need, may stand in a title; names have no place for them anyway."""
 
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n"
+"""What nearly every file is made of alone, which is told in a moment."""
+
 _WORDS: dict[str, Value] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -123,6 +126,8 @@ def _decode(file: str, data: bytes, problems: list[Diagnostic]) -> str | None:
         message = f"the file is larger than the {MAX_BYTES} bytes that are read"
         problems.append(Diagnostic("file-size", Position(file), message, "split the budget into folders"))
         return None
+    if not data.translate(None, _PLAIN):
+        return data.decode("ascii")
     if b"\0" in data[:4]:
         message = "the file looks like UTF-16 or UTF-32, and is read as UTF-8"
         problems.append(Diagnostic("file-encoding", Position(file), message, "save the file as UTF-8"))
@@ -253,6 +258,8 @@ class _Builder:
 
     def number(self, text: str, event: Event) -> int | str:
         """A whole number; or the text itself, where that is no number or (a problem) not everywhere the same one."""
+        if text[-1] == "%" or "/" in text:  # a share, and in no program a number
+            return text
         if _INTEGER.fullmatch(text):
             return int(text)
         if _NUMBER_LIKE.fullmatch(text):
