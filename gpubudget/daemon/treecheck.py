@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import pairwise
+from math import lcm
 
-from gpubudget.core.budget import ROOT, Budget, Policy, Tree, child_path, reserve
+from gpubudget.core.budget import ROOT, Budget, Policy, Tree, child_path
 from gpubudget.errors import InvalidInputError
 from gpubudget.units import DAY, format_share
 
@@ -72,27 +74,43 @@ def _children(budget: Budget, pools: tuple[str, ...]) -> None:
     paths = [child.path for child in budget.children]
     if len(set(paths)) != len(paths):
         raise InvalidInputError(f"budget {budget.path} has two children of one path")
-    moments = {0}
     for child in budget.children:
         name = child.path.rpartition("/")[2]
         if not _NAME.fullmatch(name) or child.path != child_path(budget.path, name):
             raise InvalidInputError(f"{child.path[:80]!r} is no path of a child of budget {budget.path}")
-        for change in child.changes:
-            if change.start >= change.until:
-                raise InvalidInputError(f"a dated change of budget {child.path} ends before it begins")
-            moments |= {change.start, change.until}
+        dated = sorted(child.changes, key=lambda change: change.start)
+        if any(change.start >= change.until for change in dated):
+            raise InvalidInputError(f"a dated change of budget {child.path} ends before it begins")
+        if any(before.until > after.start for before, after in pairwise(dated)):
+            raise InvalidInputError(f"two dated changes of budget {child.path} hold at the same time")
         every = [child.shares, *(change.shares for change in child.changes)]
         shares = [share for each in every for share in (each.default, *(share for _, share in each.by_pool))]
         if not all(0 <= share <= 1 for share in shares):
             raise InvalidInputError(f"budget {child.path} has a share that is not between 0% and 100%")
-    for moment in moments:
-        for pool in pools:
-            left = reserve(budget, pool, moment)
-            if left < 0:
-                raise InvalidInputError(
-                    f"the children of {budget.path} have {format_share(Fraction(1) - left)} of it in pool {pool}",
-                    hint="shares of children may sum to 100% at most, at every date",
-                )
+    for pool in pools:
+        most = _most(budget.children, pool)
+        if most > 1:
+            raise InvalidInputError(
+                f"the children of {budget.path} have {format_share(most)} of it in pool {pool}",
+                hint="shares of children may sum to 100% at most, at every date",
+            )
+
+
+def _most(children: tuple[Budget, ...], pool: str) -> Fraction:
+    """The most that children have together in a pool, now or at any date, summed in integers from change to change."""
+    plain = [(child, child.shares.of(pool)) for child in children]
+    dated = [(change, before, change.shares.of(pool)) for child, before in plain for change in child.changes]
+    whole = lcm(*(share.denominator for _, share in plain), *(share.denominator for *_, share in dated))
+    steps: dict[int, int] = {}
+    for change, before, during in dated:
+        difference = int((during - before) * whole)
+        steps[change.start] = steps.get(change.start, 0) + difference
+        steps[change.until] = steps.get(change.until, 0) - difference
+    total = most = sum(int(share * whole) for _, share in plain)
+    for moment in sorted(steps):
+        total += steps[moment]
+        most = max(most, total)
+    return Fraction(most, whole)
 
 
 def _former_paths(tree: Tree, paths: set[str]) -> None:
