@@ -1,57 +1,105 @@
-"""Many objects of a repository at once: two processes for a whole folder instead of two round trips for each file.
+"""Folders and files of a repository by their ids, many at once: two processes of git for a whole level of a tree.
 
-Only a head start: what is missing, broken or too large is left out here, and is asked for and judged one by one later.
-Nothing is checked, so whoever uses an object compares it with its id.
+Each object is compared with its id before anyone sees it, and kept, so that a second commit costs only what is new.
+Knows nothing of paths or of what is in a file. What is missing, broken or too large raises ValueError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from gpubudget.gitops.gitprocess import run_bytes
+from gpubudget.gitops.gitprocess import reason, run_bytes
 
-MOST = 50_000
-LARGEST = 1 << 20
-TOGETHER = 64 << 20
+_KINDS = {0o04: "tree", 0o10: "blob", 0o12: "link", 0o16: "submodule"}
+_ID_BYTES = 20
+
+
+class Entry(NamedTuple):
+    """One line of a folder: a name, what it is (tree, blob, link or submodule) and its id."""
+
+    name: str
+    kind: str
+    id: str
 
 
 class Objects:
-    """What was read so far: ``kept`` has type and content by full id."""
+    """The objects of one repository."""
 
     def __init__(self, env: Mapping[str, str], folder: Path, shown: str, timeout: float) -> None:
-        self.kept: dict[str, tuple[str, bytes]] = {}
         self._env, self._folder, self._shown, self._timeout = env, folder, shown, timeout
+        self._sizes: dict[str, int] = {}
+        self._content: dict[str, bytes] = {}
+        self._entries: dict[str, list[Entry]] = {}
 
-    def read_below(self, tree: str) -> None:
-        """Read the folder whose id is ``tree`` and all that is in it, but for what is there already."""
-        listed = self._git(b"", "rev-list", "--objects", "--no-object-names", tree).decode("ascii").split()
-        new = [name for name in listed[:MOST] if name not in self.kept]
-        wanted, size = [], 0
-        for line in self._git("\n".join(new).encode(), "cat-file", "--batch-check").decode("ascii").splitlines():
-            name, _, about = line.partition(" ")
-            kind, _, length = about.partition(" ")
-            if kind in {"tree", "blob"} and length.isdigit() and int(length) <= LARGEST and size < TOGETHER:
-                wanted.append(name)
-                size += int(length)
-        self._keep(self._git("\n".join(wanted).encode(), "cat-file", "--batch", "--buffer"))
+    def sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """How many bytes each object has."""
+        wanted = dict.fromkeys(ids)
+        asked = [name for name in wanted if name not in self._sizes]
+        for name, line in zip(asked, self._git(asked, "--batch-check").decode().splitlines(), strict=True):
+            found, _, about = line.partition(" ")
+            _, _, size = about.rpartition(" ")
+            if found != name or not size.isdigit():
+                raise ValueError(f"object {name} is missing")
+            self._sizes[name] = int(size)
+        return {name: self._sizes[name] for name in wanted}
 
-    def _keep(self, data: bytes) -> None:
-        at = 0
-        while (end := data.find(b"\n", at)) > 0:
-            name, _, about = data[at:end].decode("ascii").partition(" ")
-            kind, _, length = about.partition(" ")
-            if not length.isdigit():
-                break  # it was there a moment ago
-            at = end + 1 + int(length)
-            self.kept[name] = (kind, data[end + 1 : at])
-            at += 1
+    def contents(self, ids: Iterable[str], kind: str, largest: int) -> dict[str, bytes]:
+        """The bytes of objects of one kind, each of which has at most ``largest``."""
+        sizes = self.sizes(ids)
+        for name, size in sizes.items():
+            if size > largest:
+                raise ValueError(f"object {name} is {size} bytes long, more than {largest}")
+        asked = [name for name in sizes if name not in self._content]
+        data, at = self._git(asked, "--batch", "--buffer"), 0
+        for name in asked:
+            head = f"{name} {kind} {sizes[name]}\n".encode()
+            begin, end = at + len(head), at + len(head) + sizes[name]
+            content = data[begin:end]
+            header = f"{kind} {sizes[name]}\0".encode()
+            if data[at:begin] != head or hashlib.sha1(header + content, usedforsecurity=False).hexdigest() != name:
+                raise ValueError(f"object {name} is damaged, or no {kind}")
+            self._content[name], at = content, end + 1
+        return {name: self._content[name] for name in sizes}
 
-    def _git(self, stdin: bytes, *arguments: str) -> bytes:
-        """What a command prints; nothing if it fails, or if it reads names and there are none."""
-        if arguments[0] == "cat-file" and not stdin:
+    def folders(self, ids: Iterable[str], largest: int) -> dict[str, list[Entry]]:
+        """What stands in each of these folders."""
+        wanted = dict.fromkeys(ids)
+        for name, data in self.contents((one for one in wanted if one not in self._entries), "tree", largest).items():
+            self._entries[name] = list(_entries(name, data))
+        return {name: self._entries[name] for name in wanted}
+
+    def _git(self, ids: list[str], *options: str) -> bytes:
+        if not ids:
             return b""
         done = run_bytes(
-            arguments, self._env, folder=self._folder, shown=self._shown, timeout=self._timeout, stdin=stdin
+            ("cat-file", *options),
+            self._env,
+            folder=self._folder,
+            shown=self._shown,
+            timeout=self._timeout,
+            stdin="\n".join(ids).encode(),
         )
-        return b"" if done.returncode else done.stdout
+        if done.returncode:
+            raise ValueError(reason(done.stderr.decode(errors="replace")))
+        return done.stdout
+
+
+def _entries(folder: str, data: bytes) -> Iterable[Entry]:
+    """The lines of a tree object: mode, name and id, one after the other."""
+    at, names = 0, set()
+    while at < len(data):
+        space, end = data.find(b" ", at), data.find(b"\0", at)
+        mode = data[at:space]
+        kind = _KINDS.get(int(mode, 8) >> 12) if mode and not mode.strip(b"01234567") else None
+        name = data[space + 1 : end].decode("utf-8", "surrogateescape")
+        after = end + 1 + _ID_BYTES
+        if kind is None or end < space or after > len(data) or name in {"", ".", ".."} or "/" in name:
+            raise ValueError(f"folder {folder} is damaged")
+        if name in names:
+            raise ValueError(f"the folder that lists {name!a} is damaged, it does so twice")
+        names.add(name)
+        yield Entry(name, kind, data[end + 1 : after].hex())
+        at = after

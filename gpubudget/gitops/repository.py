@@ -11,7 +11,6 @@ The only module that uses GitPython. Knows nothing of what is in the files. Its 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import subprocess
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpubudget.errors import ConflictError, InvalidInputError
 from gpubudget.gitops.diagnostics import Diagnostic, Position
@@ -31,8 +30,7 @@ from gpubudget.gitops.yamlfile import MAX_BYTES
 
 if TYPE_CHECKING:
     from git import Git, Repo
-    from git.objects.base import IndexObjUnion, Object
-    from git.objects.tree import Tree as Folder
+    from git.objects.base import Object
 
 MAX_TOTAL_BYTES = 64 << 20
 MAX_ENTRIES = 20_000
@@ -40,7 +38,6 @@ MAX_DEPTH = 64
 
 _FETCHED = "refs/gpubudget/fetched"
 _APPROVERS = re.compile(r"^(?:Approved|Reviewed)-by:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
-_LINK_MODE = 0o120000
 _KINDS = {"commit": "a commit", "tree": "a folder", "blob": "a file", "submodule": "a submodule", "link": "a link"}
 
 
@@ -150,39 +147,62 @@ class Repository:
         Links, submodules and over-sized files are problems: none is followed, none is left out in silence. Hidden
         files and folders are not read. Raises RepositoryError if the folder is missing or has nothing to read.
         """
-        files: dict[str, bytes] = {}
-        problems: list[Diagnostic] = []
-        total = 0
         with self._clear(f"read {path!r} at commit {commit}"):
-            folder = self._folder(commit, path)
-            self._objects.read_below(folder.hexsha)
-            for item in _walk(folder):
-                name = str(item.path).removeprefix(f"{folder.path}/")
-                if name in files:
-                    raise ValueError(f"the folder that lists {name!a} is damaged, it does so twice")
-                if problem := _not_a_file(item, name):
-                    problems.append(problem)
-                elif is_read(name):
-                    files[name] = _content(item)
-                    total += len(files[name])
-                    if total > MAX_TOTAL_BYTES:
-                        raise ValueError(f"the files are longer than {MAX_TOTAL_BYTES} bytes together")
+            blobs, problems = self._listed(self._folder(commit, path))
+            sizes = self._objects.sizes(blobs.values())
+            for name in [name for name, blob in blobs.items() if sizes[blob] > MAX_BYTES]:
+                message = f"the file has {sizes[blobs.pop(name)]} bytes, more than the {MAX_BYTES} that are read"
+                problems.append(Diagnostic("file-size", Position(name), message, "split the budget into folders"))
+            if sum(sizes[blob] for blob in blobs.values()) > MAX_TOTAL_BYTES:
+                raise ValueError(f"the files are longer than {MAX_TOTAL_BYTES} bytes together")
+            contents = self._objects.contents(blobs.values(), "blob", MAX_BYTES)
+            files = {name: contents[blob] for name, blob in blobs.items()}
         if not files and not problems:
             raise RepositoryError(f"the folder {path!r} at commit {commit} has no YAML files")
         return files, problems
 
-    def _folder(self, commit: str, path: str) -> Folder:
-        at = self._repo.commit(commit).tree
-        parts = folder_parts(path)
-        for depth in range(len(parts)):
-            _content(at)
-            item = next((item for item in at if item.path == "/".join(parts[: depth + 1])), None)
-            if item is None:
+    def _folder(self, commit: str, path: str) -> str:
+        """The id of a folder at a commit."""
+        at = self._repo.commit(commit).tree.hexsha
+        for depth, name in enumerate(parts := folder_parts(path), start=1):
+            entries = self._objects.folders([at], MAX_TOTAL_BYTES)[at]
+            entry = next((entry for entry in entries if entry.name == name), None)
+            if entry is None:
                 raise RepositoryError(f"there is no folder {path!r} at commit {commit}")
-            if item.type != "tree":
-                raise RepositoryError(f"{item.path!r} at commit {commit} is {_KINDS[_kind(item)]}, not a folder")
-            at = item
+            if entry.kind != "tree":
+                above = "/".join(parts[:depth])
+                raise RepositoryError(f"{above!r} at commit {commit} is {_KINDS[entry.kind]}, not a folder")
+            at = entry.id
         return at
+
+    def _listed(self, folder: str) -> tuple[dict[str, str], list[Diagnostic]]:
+        """The ids of the files below a folder that belong to a tree, by path, and what is neither file nor folder.
+
+        Bounded: a few objects can unfold to endlessly many paths. Hidden files and folders are left out.
+        """
+        blobs: dict[str, str] = {}
+        problems: list[Diagnostic] = []
+        level, entries, depth = [("", folder)], 0, 0
+        while level:
+            folders = self._objects.folders((each for _, each in level), MAX_TOTAL_BYTES)
+            entries, depth = entries + sum(len(folders[each]) for _, each in level), depth + 1
+            if entries > MAX_ENTRIES or depth > MAX_DEPTH:
+                most = f"at most {MAX_ENTRIES} files and folders, {MAX_DEPTH} deep"
+                raise ValueError(f"it holds too much ({most})")
+            found = [(f"{above}{entry.name}", entry) for above, each in level for entry in folders[each]]
+            level = []
+            for name, entry in found:
+                if entry.name.startswith("."):
+                    continue
+                if entry.kind == "tree":
+                    level.append((f"{name}/", entry.id))
+                elif entry.kind != "blob":
+                    rule = "file-link" if entry.kind == "link" else "file-special"
+                    message = f"{name} is {_KINDS[entry.kind]}, and is not followed"
+                    problems.append(Diagnostic(rule, Position(name), message, "put the file or folder itself there"))
+                elif is_read(name):
+                    blobs[name] = entry.id
+        return blobs, problems
 
     def _lookup(self, name: str) -> str:
         """The id of what a full ref name, or an id with what it should be peeled to, points to; else an empty text."""
@@ -269,7 +289,7 @@ def open_repository(
     if scratch is not None:
         env |= _objects_in(scratch, env, place, source.shown, timeout)
     objects = Objects(env, place, source.shown, timeout)
-    repo = _open(place, env, source.shown, objects)
+    repo = _open(place, env, source.shown)
     try:
         yield Repository(repo, place, objects, source, env, timeout)
     finally:
@@ -295,11 +315,8 @@ def _objects_in(scratch: Path, env: dict[str, str], place: Path, shown: str, tim
     return {"GIT_OBJECT_DIRECTORY": str(scratch), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if objects else {}
 
 
-def _open(place: Path, env: dict[str, str], shown: str, objects: Objects) -> Repo:
-    """GitPython's repository, which starts git with the variables given and not with those of this process.
-
-    What is in ``objects`` is not asked for again.
-    """
+def _open(place: Path, env: dict[str, str], shown: str) -> Repo:
+    """GitPython's repository, which starts git with the variables given and not with those of this process."""
     try:
         from git import Git, Repo  # noqa: PLC0415 - it fails to import where git is missing
         from git.exc import InvalidGitRepositoryError, NoSuchPathError  # noqa: PLC0415
@@ -313,20 +330,6 @@ def _open(place: Path, env: dict[str, str], shown: str, objects: Objects) -> Rep
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, cwd=place, env=env, stdin=istream, stdout=pipe, stderr=pipe)
             return self.AutoInterrupt(process, command)
-
-        def get_object_header(self, ref: str | bytes) -> tuple[str, str, int]:
-            name = ref.decode() if isinstance(ref, bytes) else ref
-            if name in objects.kept:
-                kind, data = objects.kept[name]
-                return name, kind, len(data)
-            return super().get_object_header(name)
-
-        def stream_object_data(self, ref: str | bytes) -> tuple[str, str, int, Any]:
-            name = ref.decode() if isinstance(ref, bytes) else ref
-            if name in objects.kept:
-                kind, data = objects.kept[name]
-                return name, kind, len(data), io.BytesIO(data)
-            return super().stream_object_data(name)
 
     class OwnRepo(Repo):
         GitCommandWrapperType = OwnGit
@@ -346,44 +349,6 @@ def _no_git_variables() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
-
-
-def _walk(folder: Folder) -> Iterator[IndexObjUnion]:
-    """All that is neither a folder nor hidden, bounded: a few objects can unfold to endlessly many paths."""
-    pending, entries = [(folder, 0)], 0
-    while pending:
-        at, depth = pending.pop()
-        _content(at)
-        for item in at:
-            entries += 1
-            if entries > MAX_ENTRIES or depth > MAX_DEPTH:
-                most = f"at most {MAX_ENTRIES} files and folders, {MAX_DEPTH} deep"
-                raise ValueError(f"it holds too much ({most})")
-            if item.type == "tree" and not _hidden(item):
-                pending.append((item, depth + 1))
-            elif not _hidden(item):
-                yield item
-
-
-def _hidden(item: IndexObjUnion) -> bool:
-    return str(item.path).rpartition("/")[2].startswith(".")
-
-
-def _kind(item: IndexObjUnion) -> str:
-    return "link" if item.mode == _LINK_MODE else str(item.type)
-
-
-def _not_a_file(item: IndexObjUnion, name: str) -> Diagnostic | None:
-    """The problem of what cannot be read as a file of the tree."""
-    kind = _kind(item)
-    if kind != "blob":
-        rule = "file-link" if kind == "link" else "file-special"
-        message = f"{name} is {_KINDS[kind]}, and is not followed"
-        return Diagnostic(rule, Position(name), message, "put the file or folder itself there")
-    if is_read(name) and item.size > MAX_BYTES:
-        message = f"the file has {item.size} bytes, more than the {MAX_BYTES} that are read"
-        return Diagnostic("file-size", Position(name), message, "split the budget into folders")
-    return None
 
 
 def _content(item: Object) -> bytes:

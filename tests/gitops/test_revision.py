@@ -1,4 +1,4 @@
-"""Which commit a person means, in real repositories; and many objects read at once."""
+"""Which commit a person means, merges that nobody made, and many objects read at once, in real repositories."""
 
 from __future__ import annotations
 
@@ -179,28 +179,61 @@ def test_approvers_are_those_whom_the_message_names(repo: GitRepo, opened: Repos
 # many objects at once
 
 
-def test_a_folder_is_read_at_once_and_only_what_is_new_the_second_time(repo: GitRepo, opened: Repository) -> None:
-    """Trees and files below it are there with their types; large ones are left for later."""
-    repo.commit({"budgets/large.bin": "x" * (objects.LARGEST + 1), "budgets/a.yaml": "a: 7\n"})
+@pytest.fixture
+def stored(repo: GitRepo, opened: Repository) -> Objects:
+    """The objects of the repository."""
     assert opened
-    found = Objects(environment(repo.path), repo.path, "here", 60)
-    found.read_below(repo.git("rev-parse", "HEAD:budgets"))
-    small = repo.git("rev-parse", "HEAD:budgets/a.yaml")
-    assert found.kept[small] == ("blob", b"a: 7\n")
-    assert found.kept[repo.git("rev-parse", "HEAD:budgets/x")][0] == "tree"
-    assert repo.git("rev-parse", "HEAD:budgets/large.bin") not in found.kept
-    many = len(found.kept)
-    found.read_below(repo.git("rev-parse", "HEAD~1:budgets"))
-    assert len(found.kept) == many + 2  # the folder and one file
-    found.read_below(repo.git("rev-parse", "HEAD~1:budgets"))
-    assert len(found.kept) == many + 2
+    return Objects(environment(repo.path), repo.path, "here", 60)
 
 
-def test_what_cannot_be_read_at_once_is_left_for_later(repo: GitRepo, opened: Repository) -> None:
-    """A missing folder, and an object that goes away between two looks, are no error here."""
-    assert opened
-    found = Objects(environment(repo.path), repo.path, "here", 60)
-    found.read_below("0" * 40)
-    assert found.kept == {}
-    found._keep(b"1111 blob 2\nab\n2222 missing\n3333 blob 1\nc\n")
-    assert found.kept == {"1111": ("blob", b"ab")}
+def test_objects_are_read_by_their_ids_and_kept(
+    repo: GitRepo, stored: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes, contents and folders, each in the order asked for; what is known is not asked for again."""
+    folder, first, second = (repo.git("rev-parse", f"HEAD:budgets{name}") for name in ("", "/a.yaml", "/x/b.yaml"))
+    assert stored.sizes([second, first]) == {second: 5, first: 5}
+    assert list(stored.contents([first, second, first], "blob", 10).items()) == [
+        (first, b"a: 2\n"),
+        (second, b"b: 1\n"),
+    ]
+    assert [(one.name, one.kind) for one in stored.folders([folder], 999)[folder]] == [
+        ("a.yaml", "blob"),
+        ("x", "tree"),
+    ]
+    monkeypatch.setattr(objects, "run_bytes", None)
+    assert stored.contents([first], "blob", 10) == {first: b"a: 2\n"}
+    assert stored.folders([folder], 999)[folder]
+    assert not (stored.sizes([]) or stored.contents([], "blob", 1) or stored.folders([], 1))
+
+
+def test_objects_that_are_missing_of_another_kind_or_too_large_are_not_read(repo: GitRepo, stored: Objects) -> None:
+    """Each is a sentence that names the object."""
+    blob, folder = repo.git("rev-parse", "HEAD:budgets/a.yaml"), repo.git("rev-parse", "HEAD:budgets")
+    with pytest.raises(ValueError, match="is missing"):
+        stored.sizes(["1" * 40])
+    with pytest.raises(ValueError, match="is 5 bytes long, more than 4"):
+        stored.contents([blob], "blob", 4)
+    with pytest.raises(ValueError, match="is damaged, or no blob"):
+        stored.contents([folder], "blob", 999)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([b"100644 a", b"100644 a"], "lists 'a' is damaged, it does so twice"),
+        ([b"100644 "], "is damaged"),
+        ([b"100644 .."], "is damaged"),
+        ([b"100644 a/b"], "is damaged"),
+        ([b"070000 a"], "is damaged"),
+        ([b"900000 a"], "is damaged"),
+        ([b"a"], "is damaged"),
+    ],
+)
+def test_a_malformed_folder_is_not_read(repo: GitRepo, stored: Objects, lines: list[bytes], said: str) -> None:
+    """Names that no file can have, unknown modes, a name twice: never read as something else."""
+    blob = bytes.fromhex(repo.git("rev-parse", "HEAD:budgets/a.yaml"))
+    data = b"".join(line + b"\0" + blob for line in lines)
+    for content in (data, data[:-1]):
+        folder = repo.git("hash-object", "--literally", "-t", "tree", "-w", "--stdin", stdin=content)
+        with pytest.raises(ValueError, match=said if content is data else "is damaged"):
+            stored.folders([folder], 999)
