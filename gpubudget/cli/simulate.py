@@ -180,6 +180,9 @@ def _tell(name: str, result: Result, seconds: float, *, first: bool) -> None:
         say(printable(f"{count(len(result.bad_rows), 'row')} left out: {_cut(shown, len(result.bad_rows))}"))
     for refusal in result.refusals[:_NAMED]:
         say(printable(f"{name}: {count(refusal.workloads, 'workload')} refused: {refusal.reason}"))
+    if others := result.refusals[_NAMED:]:
+        number = sum(refusal.workloads for refusal in others)
+        say(f"{name}: {count(number, 'workload')} more refused, for {count(len(others), 'other reason')}")
     speed = f"{workloads / seconds:,.0f} workloads/s" if seconds else "at once"
     days = f"{(result.end - result.start) / DAY:.1f} days"
     played = f"{workloads:,} workload{'s' * (workloads != 1)}"

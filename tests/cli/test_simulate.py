@@ -104,11 +104,13 @@ def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> Non
 def test_what_was_left_out_and_what_was_refused_is_told(cli: Cli, tmp_path: Path) -> None:
     """With lines, reasons and numbers."""
     path = tmp_path / "trace.csv"
-    path.write_text("job_id,submit_s,group,gpus,duration_s\na,0,g,1,60\nb,-7,g,1,60\nc,1,g,13,60\n")
+    sizes = "".join(f"d{gpus},1,g,{gpus},60\n" for gpus in (9, 11, 15, 17))
+    path.write_text(f"job_id,submit_s,group,gpus,duration_s\na,0,g,1,60\nb,-7,g,1,60\nc,1,g,13,60\n{sizes}")
     done = cli("simulate", "--trace", str(path), *GROUPS)
     assert done.code == 0
     assert "1 row left out: line 3: a negative time: it is submitted -7 s" in done.err
     assert "1 workload refused: 13 GPUs cannot be split evenly over 2 hosts of 8 GPUs" in done.err
+    assert "2 workloads more refused, for 2 other reasons" in done.err
 
 
 @pytest.mark.parametrize(
