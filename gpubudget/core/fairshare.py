@@ -95,10 +95,13 @@ def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | Non
             stack.append(child)
 
 
-def contenders(node: Node, now: int, mask: int, marked: Container[Node] | None) -> Iterator[tuple[Node, bool]]:
+def contenders(
+    node: Node, now: int, easy: int, hard: int, marked: Container[Node] | None
+) -> Iterator[tuple[Node, bool]]:
     """The same leaves in the same order, each with whether what waits in it may have attempts of a marked one stopped.
 
-    That is judged by the smallest commitment that waits below each step of its path: one that may not, truly may not.
+    That is judged by the smallest commitment that waits below each step of its path: what may not, truly may not. Where
+    only ``hard`` shapes wait, which need that, and it is false, a leaf that is not marked itself is left out.
     """
     stack = [(node, False)]
     while stack:
@@ -109,16 +112,18 @@ def contenders(node: Node, now: int, mask: int, marked: Container[Node] | None) 
         ranked = []
         top = -1
         for child in node.children:
-            ripe = child.ripe if marked is None else child in marked
-            if ripe or child.mask & mask:
+            ripe = child.ripe != 0 if marked is None else child in marked
+            if ripe or child.mask & (easy | hard):
                 height = (child.at0 + child.slope * now) * child.fold + child.order
-                ranked.append((height, child))
+                ranked.append((height, child, ripe))
                 if ripe and height > top:
                     top = height
         if len(ranked) > 1:
-            ranked.sort(reverse=True)
-        for height, child in ranked:
-            stack.append((child, not child.starved and (may or height + child.least * child.fold < top)))
+            ranked.sort(reverse=True)  # no two siblings have the same number
+        for height, child, ripe in ranked:
+            may_here = not child.starved and (may or height + child.least * child.fold < top)
+            if may_here or ripe or child.mask & easy:
+                stack.append((child, may_here))
 
 
 def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[Node] | None) -> set[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappush
+from typing import Final
 
 from gpubudget.core.decisions import Claim, Requeue, Start, Stop, Stopped, Unclaim
 from gpubudget.core.events import Outcome
@@ -23,6 +24,17 @@ _ENDS = {
     StopReason.PREEMPTED: WorkloadState.PREEMPTED,
     StopReason.LIMIT: WorkloadState.FINISHED,
 }
+
+# Looked up once: that takes a while, and they are asked for with every start and end.
+_RUNNING: Final = WorkloadState.RUNNING
+_STOPPING: Final = WorkloadState.STOPPING
+_PENDING: Final = WorkloadState.PENDING
+_PREEMPTED: Final = StopReason.PREEMPTED
+_FINISHED: Final = StopReason.FINISHED
+_FAILED: Final = StopReason.FAILED
+_LIMIT: Final = StopReason.LIMIT
+_DRAINING: Final = HostState.DRAINING
+_READY: Final = HostState.READY
 
 _COMES_BACK = frozenset({StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED})
 
@@ -45,7 +57,7 @@ def launch(
         attempt.preempted = tuple([(victim.workload.spec.id, victim.number) for victim in victims])
         before = {host: host.rooms for victim in victims for host in victim.hosts}
         for victim in victims:
-            stop(state, victim, StopReason.PREEMPTED, workload.spec.id)
+            stop(state, victim, _PREEMPTED, workload.spec.id)
     for place, host in enumerate(hosts):
         free = host.free.bit_count() if lane or not attempt.allocated else host.rooms[ROOM]
         wanted = max(attempt.each - free, 0)
@@ -87,7 +99,7 @@ def begin(state: State, pool: Pool, attempt: Attempt) -> None:
     """Start an attempt whose GPUs are all there."""
     now, workload, leaf = state.now, attempt.workload, attempt.leaf
     spec = workload.spec
-    workload.become(WorkloadState.RUNNING)
+    workload.become(_RUNNING)
     workload.attempts += 1
     attempt.number = workload.attempts
     attempt.started = attempt.saved = now
@@ -145,7 +157,7 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
         unripen(attempt)
     attempt.stopping = reason
     attempt.beneficiary = beneficiary
-    attempt.workload.become(WorkloadState.STOPPING)
+    attempt.workload.become(_STOPPING)
     for host in attempt.hosts:
         before = host.rooms
         _count(host, attempt, -attempt.each)
@@ -155,7 +167,7 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
         elif attempt.lane:
             host.lane_used += attempt.each
         pool.refresh(host)
-        if reason is not StopReason.PREEMPTED:
+        if reason is not _PREEMPTED:
             pool.gains(host, before)
     state.decisions.append(Stop(attempt.workload.spec.id, attempt.number, reason, beneficiary, state.cause))
 
@@ -183,13 +195,13 @@ def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
     """
     now, workload, pool = state.now, attempt.workload, state.pools[attempt.pool]
     if outcome is Outcome.FINISHED:
-        reason = StopReason.FINISHED
+        reason = _FINISHED
     elif outcome is Outcome.FAILED:
-        reason = StopReason.FAILED
+        reason = _FAILED
     elif outcome is None:
         reason = attempt.stopping or StopReason.HOST_LOST
     else:
-        reason = attempt.stopping or StopReason.FAILED
+        reason = attempt.stopping or _FAILED
     _settle(state, pool, attempt)
     for host in attempt.hosts:
         if attempt.stopping is None:
@@ -202,14 +214,14 @@ def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
         host.held -= attempt.each
         _unused(pool, host).change(attempt.each, now)
     workload.attempt = None
-    beneficiary = attempt.beneficiary if reason is StopReason.PREEMPTED else None
-    public = StopReason.FINISHED if reason is StopReason.LIMIT else reason
+    beneficiary = attempt.beneficiary if reason is _PREEMPTED else None
+    public = _FINISHED if reason is _LIMIT else reason
     state.decisions.append(Stopped(workload.spec.id, attempt.number, public, beneficiary, state.cause))
     _follow_up(state, attempt, reason)
     for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
         _give(state, pool, host, attempt.serial, mask)
     for host in attempt.hosts:
-        if host.state is HostState.DRAINING and not host.attempts:
+        if host.state is _DRAINING and not host.attempts:
             host_empty(state, host)
 
 
@@ -239,19 +251,19 @@ def _settle(state: State, pool: Pool, attempt: Attempt) -> None:
 def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
     """What becomes of the workload of an attempt that has ended for ``reason``."""
     workload, spec = attempt.workload, attempt.workload.spec
-    if reason is StopReason.PREEMPTED:
+    if reason is _PREEMPTED:
         workload.preemptions += 1
-    elif reason is StopReason.FAILED:
+    elif reason is _FAILED:
         _note_failure(state, attempt)
     again = (
         reason in _COMES_BACK
-        or (reason is StopReason.PREEMPTED and spec.resumable)
-        or (reason is StopReason.FAILED and workload.failures <= spec.retries)
+        or (reason is _PREEMPTED and spec.resumable)
+        or (reason is _FAILED and workload.failures <= spec.retries)
     )
     if again and spec.max_runtime is not None and workload.ran >= spec.max_runtime:
-        again, reason = False, StopReason.LIMIT
+        again, reason = False, _LIMIT
     if again:
-        workload.become(WorkloadState.PENDING)
+        workload.become(_PENDING)
         wait(state, workload)
         state.decisions.append(Requeue(spec.id, reason.value, workload.held, state.cause))
     else:
@@ -262,7 +274,7 @@ def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
 def cancel_waiting(state: State, workload: Workload) -> None:
     """End a workload that holds nothing."""
     if workload.state is WorkloadState.STARTING:
-        workload.become(WorkloadState.PENDING)
+        workload.become(_PENDING)
     else:
         unwait(state, workload)
     workload.become(WorkloadState.CANCELLED)
@@ -295,7 +307,7 @@ def _count(host: Host, attempt: Attempt, gpus: int) -> None:
 
 
 def _unused(pool: Pool, host: Host) -> Meter:
-    return pool.idle if host.state is HostState.READY else pool.unavailable
+    return pool.idle if host.state is _READY else pool.unavailable
 
 
 def _give(state: State, pool: Pool, host: Host, serial: int, mask: int) -> None:
@@ -337,7 +349,7 @@ def protection_ended(state: State, attempt: Attempt) -> None:
             pool.refresh(host)
             if useful:
                 pool.gains(host, before)
-    if any(host.state is HostState.DRAINING for host in attempt.hosts):
+    if any(host.state is _DRAINING for host in attempt.hosts):
         stop(state, attempt, StopReason.DRAINED)
 
 

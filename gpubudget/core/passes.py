@@ -173,7 +173,7 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
         return any(_start_in(state, pool, leaf, easy, search) for leaf in in_rank_order(root, now, easy))
     contest = Contest(pool, hard, hosts)
     search = Search(hosts, contest.budgets, easy)
-    for leaf, may_stop in contenders(root, now, easy | hard, contest.budgets):
+    for leaf, may_stop in contenders(root, now, easy, hard, contest.budgets):
         if leaf.ripe:
             contest.passes(leaf)
         if not easy | contest.possible:

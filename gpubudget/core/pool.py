@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Final
 
 from gpubudget.core.budget import Budget, Policy, Shares
 from gpubudget.core.budget import Pool as PoolSpec
@@ -15,6 +16,8 @@ from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Work
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
 from gpubudget.units import count
+
+_READY: Final = HostState.READY  # to look it up in its class takes a while, and this is done for every change of a host
 
 NOBODY = Budget("/", Shares(Fraction(1)))
 """The tree of a pool that no tree names."""
@@ -113,7 +116,7 @@ class Pool:
 
     def refresh(self, host: Host) -> None:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""
-        rooms = host.measure(usable=host.state is HostState.READY and self.spec is not None)
+        rooms = host.measure(usable=host.state is _READY and self.spec is not None)
         if rooms != host.rooms:
             self.index.move(host, rooms)
 

@@ -66,11 +66,15 @@ def test_whether_anybody_may_be_stopped_is_told_at_once(work: list[tuple[str, in
     pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
     leaves = pool.budgets.root.leaves()
     legal = {leaf: legal_siblings(leaf, leaf.least, now, None) if leaf.mask else set[Node]() for leaf in leaves}
-    may = dict(contenders(pool.budgets.root, now, pool.budgets.root.mask, None))
-    assert list(may) == list(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask, None))
+    root = pool.budgets.root
+    order = list(in_rank_order(root, now, root.mask, None))
+    assert [leaf for leaf, _ in contenders(root, now, root.mask, 0, None)] == order
+    may = dict(contenders(root, now, 0, root.mask, None))
+    assert list(may) == [leaf for leaf in order if leaf in may]
+    assert all(leaf in may for leaf in order if leaf.ripe)
     for leaf in leaves:
         if leaf.mask:
-            assert not legal[leaf] or may[leaf]
+            assert not legal[leaf] or may.get(leaf)
         if leaf.ripe:
             stoppable = any(found & set(leaf.up) for found in legal.values())
             assert somebody_may_stop(leaf, now) == stoppable
