@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from fractions import Fraction
+from itertools import chain, islice
 
 from gpubudget.core.budget import ROOT, Budget, Shares, Tree, child_path
 from gpubudget.gitops import rules, structure
@@ -57,10 +58,11 @@ def load_tree(files: Mapping[str, bytes], unread: Iterable[Diagnostic] = (), kno
     names = _budget_files(files, problems)
     cluster = _load_cluster(files, problems)
     budgets = {path: _load_budget(name, files.get(name), cluster, problems, known) for path, name in names.items()}
+    if (listed := 1 + sum(len(budget.children or ()) for budget in budgets.values())) > MAX_BUDGETS:
+        problems.append(_too_large(f"the tree has {listed:,} budgets, more than {MAX_BUDGETS:,}"))
+        return LoadResult(None, in_place(problems, files))
     problems += _broken_rules(budgets, cluster)
     reached = rules.walk(budgets, problems)
-    if len(reached) > MAX_BUDGETS:
-        problems.append(_too_large(f"the tree has {len(reached):,} budgets, more than {MAX_BUDGETS:,}"))
     problems += rules.folders(budgets, reached)
     problems += rules.former_paths(reached)
     if any(problem.is_error for problem in problems):
@@ -140,11 +142,14 @@ def _broken_rules(budgets: dict[str, BudgetFile], cluster: ClusterFile) -> list[
     """The problems that can be seen in one file of typed values."""
     problems: list[Diagnostic] = []
     for path, budget in budgets.items():
-        problems += rules.people((budget.description, *(child.description for child in budget.children or ())))
-        if budget.children:
-            problems += rules.pools_known(budget.children, cluster.pools)
-            problems += rules.dates(budget.children)
-            problems += over_the_whole(path, budget.children_at, budget.children, cluster.pools)
+        children = budget.children or ()
+        found = chain(
+            rules.people((budget.description, *(child.description for child in children))),
+            rules.pools_known(children, cluster.pools),
+            rules.dates(children),
+            over_the_whole(path, budget.children_at, children, cluster.pools) if children else (),
+        )
+        problems += _bounded(budget.file, list(islice(found, MAX_PROBLEMS)))
     return problems
 
 

@@ -38,11 +38,11 @@ def _all_over(path: str, at: Position, children: tuple[Child, ...], pools: tuple
     steps = sorted(step for index, child in enumerate(children) for step in _steps(index, child))
     seen: set[tuple[Position, ...]] = set()
     for pool, shown in _groups(children, pools):
-        for date, terms in _sweep(children, steps, pool):
+        for date, total, terms in _sweep(children, steps, pool):
             places = tuple(term.at for _, term in terms)
             if places not in seen:
                 seen.add(places)
-                yield _problem(path, at, terms, f"{shown}{f' from {date}' if date else ''}")
+                yield _problem(path, at, total, terms, f"{shown}{f' from {date}' if date else ''}")
 
 
 def _steps(index: int, child: Child) -> Iterator[Step]:
@@ -67,8 +67,8 @@ def _groups(children: tuple[Child, ...], pools: tuple[Pool, ...]) -> list[tuple[
 
 def _sweep(
     children: tuple[Child, ...], steps: list[Step], pool: str | None
-) -> Iterator[tuple[str, list[tuple[str, Term]]]]:
-    """The date (empty: always) and terms of each sum above 1 that is higher than those before it."""
+) -> Iterator[tuple[str, Fraction, list[tuple[str, Term]]]]:
+    """The date (empty: always), sum and terms of each sum above 1 that is higher than those before it."""
     now = [child.shares.of(pool) for child in children]
     later = [step[-1].of(pool) for step in steps]
     whole = math.lcm(*(term.share.denominator for term in (*now, *later) if term))
@@ -76,7 +76,7 @@ def _sweep(
     worst = whole
     if total > worst:
         worst = total
-        yield "", _terms(children, now)
+        yield "", Fraction(total, whole), _terms(children, now)
     for position, (moment, _, index, date, shares) in enumerate(steps):
         term = shares.of(pool)
         total += _units(term, whole) - _units(now[index], whole)
@@ -84,7 +84,7 @@ def _sweep(
         is_last_of_moment = position + 1 == len(steps) or steps[position + 1][0] != moment
         if is_last_of_moment and total > worst:
             worst = total
-            yield date, _terms(children, now)
+            yield date, Fraction(total, whole), _terms(children, now)
 
 
 def left_over(children: tuple[Child, ...], pool: str) -> Fraction:
@@ -104,21 +104,24 @@ def _terms(children: tuple[Child, ...], now: list[Term | None]) -> list[tuple[st
     return [(child.name, term) for child, term in zip(children, now, strict=True) if term and term.share]
 
 
-def _problem(path: str, at: Position, terms: list[tuple[str, Term]], where: str) -> Diagnostic:
-    total = sum((term.share for _, term in terms), Fraction(0))
+def _problem(path: str, at: Position, total: Fraction, terms: list[tuple[str, Term]], where: str) -> Diagnostic:
     over = exact(total - 1)
     listed = " + ".join(f"{name} {format_share(term.share)}" for name, term in terms[:_MOST_NAMED])
     if len(terms) > _MOST_NAMED:
         listed += f" + {len(terms) - _MOST_NAMED} more, all listed below"
     message = f"the children of {path} sum to {exact(total)}{where}, {over} more than the whole: {listed}"
-    related = tuple(Related(term.at, _beside_the_others(name, term.share, 1 - total)) for name, term in terms)
+    gets = [f"{name} gets {format_share(term.share)}" for name, term in terms]
+    if len(terms) <= _MOST_NAMED:
+        gets = [
+            f"{text}; the others leave {_left(term.share + 1 - total)}"
+            for text, (_, term) in zip(gets, terms, strict=True)
+        ]
+    related = tuple(Related(term.at, text) for text, (_, term) in zip(gets, terms, strict=True))
     return Diagnostic("share-sum", at, message, f"take {over} or more away from them", related)
 
 
-def _beside_the_others(name: str, share: Fraction, missing: Fraction) -> str:
-    """What one child gets, and what all the others would leave it; ``missing`` is what is left, below nothing."""
-    left = share + missing
-    return f"{name} gets {format_share(share)}; the others leave {exact(left) if left > 0 else 'nothing'}"
+def _left(share: Fraction) -> str:
+    return exact(share) if share > 0 else "nothing"
 
 
 def exact(share: Fraction) -> str:

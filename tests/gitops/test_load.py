@@ -295,3 +295,12 @@ def test_a_tree_is_bounded_in_all(load: Load) -> None:
     [found] = load(files).diagnostics
     assert (found.rule, found.message) == ("tree-size", "the files have more than 8,000,000 bytes in all")
     assert [problem.rule for problem in load(dict(list(files.items())[:8])).diagnostics].count("yaml-empty") == 8
+
+
+def test_many_broken_rules_in_one_file_end_at_a_bound(load: Load) -> None:
+    """Of very many problems that reach beyond one value, too, only the first of a file are shown and looked for."""
+    lines = "".join(
+        f"  c{number}: {{share: {{default: 0%, p{number}: 0%}}, members: [x]}}\n" for number in range(5_000)
+    )
+    found = load({"budget.yaml": f"kind: Budget\nchildren:\n{lines}"}).diagnostics
+    assert [problem.rule for problem in found] == ["too-many-problems", *["pool-unknown"] * 100]

@@ -207,6 +207,14 @@ def test_arbitrary_trees_never_crash(files: dict[str, bytes]) -> None:
         b"kind: Budget\nmembers: [" + b"A," * 400_000 + b"]\n",
         b"kind: Budget\nchildren:\n" + b"".join(b" c%d: 9999/9999\n" % i for i in range(20_000)),
         b"kind: Budget\nchildren:\n" + b"".join(b" c%d: 1/%d\n" % (i, i + 1) for i in range(5_000)),
+        b"kind: Budget\nchildren:\n"
+        + b"".join(b" c%d: {share: {default: 0%%, x%d: 0%%}}\n" % (i, i) for i in range(9_000)),
+        b"kind: Budget\nchildren:\n"
+        + b"".join(
+            b" c%d: {share: 1/%d, changes: [{from: 20%02d-01-%02d, until: 2199-01-01, share: 100%%}]}\n"
+            % (i, 9999 - i, i % 99, 1 + i % 28)
+            for i in range(7_000)
+        ),
     ],
     ids=lambda data: str(data[:12]),
 )  # fmt: skip
