@@ -491,3 +491,17 @@ def test_a_start_says_why_and_what_caused_it() -> None:
     assert start.reason
     assert start.cause == small.last[0].cause
     assert replace(start, reason="") != start
+
+
+def test_each_workload_has_a_minimum_runtime_of_its_own_and_is_held_to_that_alone() -> None:
+    """kueue#9876, #8522, #9596: the contract of two workloads of one budget, started together, ends at two times."""
+    small = Small(HALVES)
+    small.submit("short", "a", 4, 10)
+    small.submit("long", "a", 4, 120)
+    small.wait(9)
+    assert stops(small.submit("b1", "b", 4, 5)) == []
+    assert stops(small.wait(1)) == ["short/1"]
+    assert starts(small.exit("short")) == ["b1/1"]
+    assert stops(small.submit("b2", "b", 4, 5)) == []
+    assert stops(small.wait(109)) == []
+    assert "long/1" in stops(small.wait(1))

@@ -44,7 +44,7 @@ def test_a_gang_is_told_its_ranks_and_hosts(daemon: Daemon, agents: list[FakeAge
 
 
 def test_ranks_that_finish_one_by_one_are_no_failure(daemon: Daemon, agents: list[FakeAgent], submit: Submit) -> None:
-    """While one rank goes on the gang runs and keeps all its GPUs; when the last has ended it is finished."""
+    """KAI#1968, #2012: while one rank goes on the gang runs and keeps all its GPUs; it is finished when all are."""
     made = submit(GANG)
     for agent in agents:
         agent.sync()

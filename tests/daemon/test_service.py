@@ -50,7 +50,7 @@ def submit(service: Service, max_runtime: int | None = None) -> str:
 
 
 def test_time_stands_still_while_the_clock_is_behind(tmp_path: Path) -> None:
-    """A step back is counted, across a restart too, and no event is earlier than the one before."""
+    """Slurm clock: a step back is counted, across a restart too, and no event is earlier than the one before."""
     wall = Wall()
 
     async def first(service: Service) -> None:
