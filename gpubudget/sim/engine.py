@@ -41,7 +41,6 @@ from gpubudget.units import HOUR
 
 _NEVER = 1 << 62
 _MOST_SAMPLES = 2_000
-_BY_ITSELF = {Ending.FINISHED: Outcome.FINISHED, Ending.FAILED: Outcome.FAILED}
 
 
 class Decider(Protocol):
@@ -237,13 +236,14 @@ class _Run:
         """An attempt's processes end, by themselves or since they were told to."""
         if run.exit_at != now or run.standing is not Standing.RUNNING:
             return  # it was stopped before, or this was an earlier attempt's end
-        spec = run.submission.spec
+        spec, ending = run.submission.spec, run.submission.ending
         if run.told is not None:
             self.feed(Exited(spec.id, run.attempt, Outcome.STOPPED), now)
-        elif run.submission.ending is Ending.CANCELLED:
+        elif ending is Ending.CANCELLED:
             self.feed(Cancelled(spec.id, spec.owner), now)
         else:
-            self.feed(Exited(spec.id, run.attempt, _BY_ITSELF[run.submission.ending]), now)
+            outcome = Outcome.FAILED if ending is Ending.FAILED else Outcome.FINISHED
+            self.feed(Exited(spec.id, run.attempt, outcome), now)
 
     def next_failure(self) -> None:
         """Put the next failure of a host on the agenda."""

@@ -16,8 +16,8 @@ from gpubudget.sim.result import End, Row, Span
 from gpubudget.sim.submission import Ending, Submission
 from gpubudget.units import MINUTE, SECOND, format_duration
 
-_WILLING = frozenset({StopReason.FINISHED, StopReason.FAILED, StopReason.CANCELLED})
-_OPEN = frozenset({End.WAITING, End.RUNNING})
+# Looking an enum's member up in a set or a dict costs more than all comparisons, and these are done for every workload.
+_FINISHED, _FAILED, _CANCELLED = StopReason.FINISHED, StopReason.FAILED, StopReason.CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ class Played:
         """
         began = self.since + costs.start_up if self.spans else self.since
         done = min(self.left, max(0, (now if self.told is None else self.told) - began))
-        kept = done if reason in _WILLING else self._saved(reason, done, costs)
+        willing = reason is _FINISHED or reason is _FAILED or reason is _CANCELLED
+        kept = done if willing else self._saved(reason, done, costs)
         self.left = max(1, self.left - kept)
         lost = now - self.since - kept
         self.spans += (Span(self.since, now, lost),)
@@ -142,7 +143,7 @@ class Played:
             self.pool or submission.spec.pools[0],
             end,
             spans[0].started if spans else None,
-            None if end in _OPEN else now,
+            None if end is End.WAITING or end is End.RUNNING else now,
             len(spans),
             self.preemptions,
             self.drains,

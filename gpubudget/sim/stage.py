@@ -19,13 +19,6 @@ from gpubudget.sim.played import Costs, Played, Standing
 from gpubudget.sim.result import NO_BUDGET, End, Preemption, Row
 from gpubudget.sim.submission import Failure, SimHost, Submission
 
-_ENDS = {
-    **dict.fromkeys(StopReason, End.FINISHED),  # also at its longest run time, whatever stopped it there
-    StopReason.FAILED: End.FAILED,
-    StopReason.CANCELLED: End.CANCELLED,
-    StopReason.PREEMPTED: End.PREEMPTED,
-}
-
 
 @dataclass(slots=True)
 class HostOnStage:
@@ -104,7 +97,7 @@ class Stage:
         if self._over:
             for run, reason in self._over:
                 if run.standing is Standing.OVER:  # it does not wait again
-                    self.finish(run, _ENDS[reason], now)
+                    self.finish(run, _end(reason), now)
             self._over.clear()
 
     def _start(self, start: Start, now: int) -> None:
@@ -211,3 +204,12 @@ class Stage:
         """A workload is over: only its row is kept."""
         self.rows[run.number] = run.row(end, now)
         del self.live[run.submission.spec.id]
+
+
+def _end(reason: StopReason) -> End:
+    """How a workload has ended whose last attempt did so; at its longest run time it has finished."""
+    if reason is StopReason.FAILED:
+        return End.FAILED
+    if reason is StopReason.CANCELLED:
+        return End.CANCELLED
+    return End.PREEMPTED if reason is StopReason.PREEMPTED else End.FINISHED
