@@ -107,10 +107,10 @@ def take(state: State, event: HostEvent) -> None:
 def reported(state: State, event: HostReported) -> None:
     """A host registers, or is back."""
     host = state.hosts.get(event.host)
-    if host is not None and (host.pool, host.gpus) != (event.pool, event.gpus):
-        removed(state, host)
-        host = None
-    if host is None:
+    changed = host is not None and (host.pool, host.gpus) != (event.pool, event.gpus)
+    if host is not None and changed:
+        _forget(state, host)
+    if host is None or changed:
         pool = state.pool(event.pool)
         host = state.hosts[event.host] = pool.add_host(event.host, event.gpus)
         pool.capacity.change(event.gpus, state.now)
@@ -118,7 +118,7 @@ def reported(state: State, event: HostReported) -> None:
         pool.due = True
         announce(state, host)
         settle_lane(pool)
-        look_again(state)
+        look_again(state, all_waiting=changed)
     elif host.state is HostState.LOST:
         change_state(state, host, host.wanted, host.reason if host.wanted is not HostState.READY else "")
 
@@ -176,7 +176,12 @@ def uncordon(state: State, host: Host) -> None:
 
 
 def removed(state: State, host: Host) -> None:
-    """Forget an empty host."""
+    """An empty host is gone for good."""
+    _forget(state, host)
+    look_again(state, all_waiting=True)
+
+
+def _forget(state: State, host: Host) -> None:
     pool = state.pools[host.pool]
     pool.capacity.change(-host.gpus, state.now)
     unused = pool.idle if host.state is HostState.READY else pool.unavailable
@@ -187,7 +192,6 @@ def removed(state: State, host: Host) -> None:
     pool.due = True
     if pool.reservation is not None and host in pool.reservation.hosts:
         pool.lapse()
-    look_again(state, all_waiting=True)
 
 
 def _drop_claims(state: State, host: Host, reason: str) -> None:

@@ -72,6 +72,19 @@ def test_an_empty_host_may_come_back_as_another() -> None:
     assert (pool.gpus, pool.capacity_time) == (16, (80 + 160) * 60_000)
 
 
+def test_a_host_that_comes_back_as_another_is_weighed_once() -> None:
+    """What waits is held for the hosts that there are then, and not also for the moment between."""
+    small = Small(BUDGETS)
+    small.do(HostReported("h2", "p", 8))
+    small.do(Cordoned("h1"))
+    small.submit("a1", "a", 16, 5, hosts=2)
+    said = []
+    for gpus in (9, 4, 8):
+        small.do(HostReported("h2", "p", gpus))
+        said.append([each.reason for each in small.last if isinstance(each, Hold)])
+    assert said == [[], ["8 GPUs on each of 2 hosts can never be had in pool p: it has 2 hosts of up to 8 GPUs"], [""]]
+
+
 def test_a_second_report_of_a_ready_host_says_nothing_new() -> None:
     """An agent repeats itself."""
     small = Small(BUDGETS)
