@@ -74,9 +74,8 @@ def _check_host(pool: Pool, host: Host) -> None:
     usable = host.state is HostState.READY and pool.spec is not None
     _demand(host.rooms == host.measure(usable=usable), f"host {host.name} stands in the wrong bucket")
     for tier in TIERS:
-        room = host.rooms[tier]
-        placed = not room or bool(pool.index.levels[tier][room] >> host.index & 1)
-        _demand(placed, f"host {host.name} is not in its bucket")
+        found = [each for each in range(1, pool.index.top + 1) if pool.index.sets[tier][each] >> host.index & 1]
+        _demand(found == list(range(1, host.rooms[tier] + 1)), f"host {host.name} is not in its bucket")
     _demand(
         host.state is not HostState.DRAINING or bool(host.attempts), f"host {host.name} is empty and still draining"
     )

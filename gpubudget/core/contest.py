@@ -22,14 +22,12 @@ class Contest:
     any. ``left`` are the GPUs that budgets not passed yet hold past their minimum, anywhere.
     """
 
-    __slots__ = ("_behind", "_hosts", "_levels", "_pool", "_rooms", "budgets", "left", "possible")
+    __slots__ = ("_behind", "_hosts", "_pool", "_rooms", "_sets", "budgets", "left", "possible")
 
     def __init__(self, pool: Pool, mask: int, hosts: int) -> None:
         self._pool = pool
         self._hosts = hosts
-        self._levels = [
-            level & hosts for level in pool.index.levels[RIPE]
-        ]  # the bits of hosts, by what they could give
+        self._sets = [bits & hosts for bits in pool.index.sets[RIPE]]
         self._rooms: dict[int, int] = {}
         self._behind: list[Node] = []
         self.possible = mask
@@ -61,28 +59,28 @@ class Contest:
         return self.possible
 
     def _leave(self, leaf: Node) -> None:
-        levels, rooms = self._levels, self._rooms
+        sets, rooms = self._sets, self._rooms
         for attempt in leaf.ripe_attempts.values():
             if attempt.bits & self._hosts:
                 for host in attempt.hosts:
                     place = host.index
                     room = rooms.get(place, host.rooms[RIPE])
                     bit = 1 << place
-                    if levels[room] & bit:
-                        levels[room] ^= bit
-                        room = room - attempt.each if room > attempt.each else 0
-                        rooms[place] = room
-                        levels[room] |= bit
+                    if room and sets[room] & bit:
+                        less = room - attempt.each if room > attempt.each else 0
+                        rooms[place] = less
+                        for each in range(less + 1, room + 1):
+                            sets[each] ^= bit
 
     def _fitting(self) -> int:
         """Those of ``possible`` for which there is room."""
-        pool, levels = self._pool, self._levels
-        room = len(levels) - 1
-        while room and not levels[room]:
+        pool, sets = self._pool, self._sets
+        room = len(sets) - 2
+        while room and not sets[room]:
             room -= 1
         found = self.possible & pool.single[room]
         for number in indices(self.possible & pool.wide):
             shape = pool.kinds[number][0]
-            if sum(level.bit_count() for level in levels[shape.each :]) >= shape.hosts:
+            if shape.each <= room and sets[shape.each].bit_count() >= shape.hosts:
                 found |= 1 << number
         return found

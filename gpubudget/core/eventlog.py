@@ -28,6 +28,12 @@ from gpubudget.units import ratio_text
 
 Line = dict[str, Any]
 
+KINDS = (
+    "budgets_applied", "checkpoint", "claimed", "held", "host", "moved", "refused", "requeued", "reserved", "started",
+    "stopped", "stopping", "submitted", "unclaimed",
+)  # fmt: skip
+"""Every kind of line, sorted."""
+
 
 def lines(event: Event, decisions: list[Decision], now: int) -> list[Line]:
     """The lines that ``event``, handled at ``now``, adds to the log, in order."""

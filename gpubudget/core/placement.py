@@ -76,69 +76,71 @@ class Roomy(Protocol):
 
 
 class HostIndex:
-    """Hosts by the room they have in each tier. ``levels[tier][room]`` has the bit of each host with that room."""
+    """Hosts by the room they have in each tier. ``sets[tier][n]`` has the bit of each host with room for ``n`` or more.
 
-    __slots__ = ("levels", "top")
+    ``n`` reaches from 1 to ``top``, the size of the largest host; the set after that is empty.
+    """
+
+    __slots__ = ("sets", "top")
 
     def __init__(self, top: int) -> None:
         self.top = top
-        self.levels = [[0] * (top + 1) for _ in TIERS]
+        self.sets = [[0] * (top + 2) for _ in TIERS]
 
     def move(self, host: Roomy, rooms: Rooms) -> None:
         """Put ``host`` where its new rooms belong."""
         bit = 1 << host.index
         old = host.rooms
         for tier in TIERS:
-            room = rooms[tier]
-            if room != old[tier]:
-                level = self.levels[tier]
-                level[old[tier]] &= ~bit
-                level[room] |= bit
+            room, before = rooms[tier], old[tier]
+            if room > before:
+                sets = self.sets[tier]
+                for each in range(before + 1, room + 1):
+                    sets[each] |= bit
+            elif room < before:
+                sets = self.sets[tier]
+                for each in range(room + 1, before + 1):
+                    sets[each] ^= bit
         host.rooms = rooms
 
     def having(self, tier: int, each: int) -> int:
         """The bits of the hosts with room for ``each`` GPUs."""
-        found = 0
-        for level in self.levels[tier][each:]:
-            found |= level
-        return found
+        return self.sets[tier][each] if each <= self.top else 0
 
     def reach(self, tier: int, hosts: int) -> int:
         """The most GPUs that one of the hosts with these bits could give."""
-        levels = self.levels[tier]
-        for room in range(self.top, 0, -1):
-            if levels[room] & hosts:
-                return room
-        return 0
+        sets = self.sets[tier]
+        room = self.top
+        while room and not sets[room] & hosts:
+            room -= 1
+        return room
 
     def fits(self, tier: int, shape: Shape) -> bool:
         """Whether there is room for a gang."""
-        levels = self.levels[tier]
-        wanted, each = shape
-        for room in range(self.top, each - 1, -1):
-            if levels[room]:
-                wanted -= levels[room].bit_count()
-                if wanted <= 0:
-                    return True
-        return False
+        return self.having(tier, shape.each).bit_count() >= shape.hosts
 
     def best(self, tier: int, shape: Shape, hosts: int) -> list[int] | None:
         """The indices of the hosts that fit a gang best: the smallest holes first, then the order of hosts.
 
         Only hosts whose bit is in ``hosts`` are taken. None where the gang does not fit.
         """
-        levels = self.levels[tier]
         wanted, each = shape
+        left = self.having(tier, each) & hosts
+        if not left or (wanted > 1 and left.bit_count() < wanted):
+            return None
+        sets = self.sets[tier]
         found: list[int] = []
-        for room in range(each, self.top + 1):
-            bits = levels[room] & hosts
+        while True:
+            each += 1
+            larger = left & sets[each]
+            bits = left ^ larger  # those with exactly so much room
+            left = larger
             while bits:
                 lowest = bits & -bits
                 found.append(lowest.bit_length() - 1)
                 if len(found) == wanted:
                     return found
                 bits ^= lowest
-        return None
 
 
 def lowest(mask: int, count: int) -> int:

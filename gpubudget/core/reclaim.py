@@ -97,20 +97,24 @@ def cheapest_on(
     over = 0 if lane else each - (host.gpus - host.lane - host.ordinary)
     if missing <= 0 and over <= 0:
         return (_NOTHING, []) if bound is None or bound > _NOTHING else None
-    candidates = [
-        attempt
-        for attempt in host.attempts.values()
-        if (attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None)
-    ]
-    if sum([attempt.each for attempt in candidates]) < max(missing, over) or (
-        bound is not None and min([_cost(attempt, now) for attempt in candidates]) >= bound
-    ):
+    candidates: list[Attempt] = []
+    total = 0
+    least: Cost | None = None
+    for attempt in host.attempts.values():
+        if attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None:
+            candidates.append(attempt)
+            total += attempt.each
+            cost = _cost(attempt, now)
+            if least is None or cost < least:
+                least = cost
+    if total < missing or total < over or least is None or (bound is not None and least >= bound):
         return None
+    if len(candidates) == 1:
+        return (least, candidates) if over <= 0 or candidates[0].allocated else None
     # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
     states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
     for attempt in candidates:
-        lost = attempt.lost(now)
-        ordinary = attempt.allocated
+        lost, ordinary = attempt.lost(now), attempt.allocated
         for (left, excess), (cost, victims) in list(states.items()):
             if not (left or excess):
                 continue

@@ -52,9 +52,10 @@ def find_place(
         if free is not None:
             return Place(hosts_at(pool, free), [])
         tier = ROOM if timid else RIPE
-        if (index.having(tier, shape.each) & hosts).bit_count() < shape.hosts:
+        roomy = index.having(tier, shape.each) & hosts
+        if roomy.bit_count() < shape.hosts:
             return None
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, hosts & index.having(tier, shape.each), now)
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, roomy, now)
     free = index.best(ROOM, shape, hosts)
     if free is not None:
         return Place(hosts_at(pool, free), [])

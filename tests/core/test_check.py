@@ -68,8 +68,8 @@ def _shorten(world: World) -> None:
 
 
 def _misplace(world: World) -> None:
-    for level in world.pool.index.levels:
-        level[:] = [0] * len(level)
+    for bits in world.pool.index.sets:
+        bits[:] = [0] * len(bits)
 
 
 def _overpromise(world: World) -> None:
