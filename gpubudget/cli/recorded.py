@@ -16,14 +16,13 @@ from gpubudget.errors import RefusedError
 
 _PAGE = 10_000
 _MOST_EARLIER = 5_000
-_NO_KIND = "none"
 
 Line = dict[str, Any]
 
 
 def record(client: Client, since: int, file: Path) -> None:
     """Write the log from ``since`` (milliseconds) on to ``file``; RefusedError if nothing was recorded since then."""
-    last = int(client.get("/v1/events", after=0, limit=1, kind=_NO_KIND)["next"])
+    last = int(client.get("/v1/events", limit=0)["next"])
     first = _first_since(client, since, last)
     lines = list(_pages(client, after=first - 1))
     if not lines:

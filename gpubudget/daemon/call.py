@@ -90,9 +90,13 @@ class Call:
         """A text of the query; None when it is left out or empty."""
         return self.request.query_params.get(name) or None
 
-    def words(self, name: str) -> tuple[str, ...]:
-        """A list of words, with commas between them, of the query."""
-        return tuple(word for word in self.request.query_params.get(name, "").split(",") if word)
+    def words(self, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of known words, with commas between them, of the query."""
+        words = tuple(word for word in self.request.query_params.get(name, "").split(",") if word)
+        for word in words:
+            if word not in known:
+                raise InvalidInputError(f"there is no {name} {word[:40]!r}", hint=f"{name}: {', '.join(known)}")
+        return words
 
     async def raw(self) -> bytes:
         """The body, of bounded size."""
@@ -126,13 +130,19 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def route(service: Service, method: str, path: str, roles: tuple[Role, ...] | None, handler: Handler) -> Route:
-    """A route for callers of one of these roles; None: every role."""
+    """A route for callers of one of these roles; None: every role.
+
+    The path ends with the names of what may stand in the query: ``/v1/events?after&limit``.
+    """
+    path, _, query = path.partition("?")
+    known = query.split("&") if query else []
 
     async def endpoint(request: Request) -> Response:
         try:
             token = service.tokens.identify(request.headers.get("authorization"))
             if roles is not None:
                 require(token, *roles)
+            _check_query(request, known)
             service.tokens.used(token, service.clock.now(), service.batch)
             return await handler(Call(request, service, token))
         except GpuBudgetError as error:
@@ -145,6 +155,17 @@ def route(service: Service, method: str, path: str, roles: tuple[Role, ...] | No
             return problem(BrokenInvariantError(what, hint="please report it, with the daemon's log"))
 
     return Route(path, endpoint, methods=[method])
+
+
+def _check_query(request: Request, known: list[str]) -> None:
+    """Refuse parameters that nobody would look at."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
+        if name not in known:
+            hint = f"parameters are {', '.join(known)}" if known else "send no query"
+            raise InvalidInputError(f"{name[:40]!r} in the query is no parameter of {request.url.path[:60]}", hint=hint)
+        if names.count(name) > 1:
+            raise InvalidInputError(f"{name} stands twice in the query", hint="keep one of the two")
 
 
 async def no_route(request: Request, error: Exception) -> Response:

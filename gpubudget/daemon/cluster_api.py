@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
+from gpubudget.core.eventlog import KINDS
 from gpubudget.core.events import Cordoned, HostRemoved, Uncordoned
 from gpubudget.daemon import views
 from gpubudget.daemon.agents import Agents
@@ -118,18 +119,18 @@ def _lines(rows: list[Row]) -> list[str]:
 
 
 async def events(call: Call) -> Response:
-    """GET /v1/events?after=SEQ&limit=&kind=a,b&workload=ID."""
-    after, limit = call.number("after", 0), call.number("limit", 1_000, 1, LARGEST_PAGE)
+    """GET /v1/events?after=SEQ&limit=&kind=a,b&workload=ID; with limit 0 only where the log ends now."""
+    after, limit = call.number("after", 0), call.number("limit", 1_000, 0, LARGEST_PAGE)
     newest = call.service.committed_line
-    rows = call.service.store.lines(after, limit, call.words("kind"), call.text("workload"))
-    following = rows[-1][0] if len(rows) == limit else max(newest, after, *(row[0] for row in rows[-1:]))
+    rows = call.service.store.lines(after, limit, call.words("kind", KINDS), call.text("workload"))
+    following = rows[-1][0] if rows and len(rows) == limit else max(newest, after, *(row[0] for row in rows[-1:]))
     return Response(f'{{"events":[{",".join(_lines(rows))}],"next":{following}}}', media_type="application/json")
 
 
 async def stream(call: Call) -> Response:
     """GET /v1/events/stream?after=SEQ: the log from there on, one object a line, for as long as the caller listens."""
     after = call.number("after", 0)
-    return StreamingResponse(_follow(call, after, call.words("kind")), media_type="application/x-ndjson")
+    return StreamingResponse(_follow(call, after, call.words("kind", KINDS)), media_type="application/x-ndjson")
 
 
 async def _follow(call: Call, after: int, kinds: tuple[str, ...]) -> AsyncIterator[str]:

@@ -112,10 +112,7 @@ async def show(call: Call) -> Response:
 
 async def listing(call: Call) -> Response:
     """GET /v1/workloads?state=a,b&budget=&owner=&limit=&after=ID."""
-    states = call.words("state")
-    for state in states:
-        if state not in _STATES:
-            raise InvalidInputError(f"there is no state {state[:40]!r}", hint="states are " + ", ".join(_STATES))
+    states = call.words("state", _STATES)
     after = call.text("after")
     number = 0 if after is None else workload_number(after)
     limit = call.number("limit", 100, 1, LARGEST_PAGE)

@@ -406,8 +406,31 @@ def test_events_come_in_order_page_by_page(daemon: Daemon) -> None:
     rest = alice("GET", f"/v1/events?after={first['next']}")
     assert [event["workload"] for event in rest["events"] if event["kind"] == "submitted"] == ids[1:]
     assert alice("GET", f"/v1/events?after={rest['next']}") == {"events": [], "next": rest["next"]}
+    assert alice("GET", "/v1/events?limit=0") == {"events": [], "next": rest["next"]}
     assert {event["kind"] for event in alice("GET", "/v1/events?kind=submitted")["events"]} == {"submitted"}
     assert [e["workload"] for e in alice("GET", f"/v1/events?workload={ids[2]}")["events"]] == [ids[2]]
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "hint"),
+    [
+        ("events?kind=foo", "there is no kind 'foo'", "kind: budgets_applied, checkpoint, claimed"),
+        ("events/stream?kind=started,foo", "there is no kind 'foo'", "kind: budgets_applied"),
+        (
+            "events?aftr=7",
+            "'aftr' in the query is no parameter of /v1/events",
+            "parameters are after, limit, kind",
+        ),
+        ("workloads?owners=bob", "'owners' in the query is no parameter", "parameters are state, budget, owner"),
+        ("pools?x", "'x' in the query is no parameter of /v1/pools", "send no query"),
+        ("events?after=1&after=2", "after stands twice in the query", "keep one"),
+    ],
+)
+def test_what_a_query_says_is_known_or_refused(alice: Api, path: str, said: str, hint: str) -> None:
+    """A misspelled filter would otherwise show everything, or nothing."""
+    found = problem(alice, "GET", f"/v1/{path}", None, 400)
+    assert found["detail"].startswith(said)
+    assert found["hint"].startswith(hint)
 
 
 def test_the_stream_tells_events_as_they_are_committed(daemon: Daemon) -> None:
