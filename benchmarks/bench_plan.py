@@ -84,13 +84,13 @@ def main() -> int:
             assert " to change" in plans[0][2]
             missed |= show("plan", name, plans)
             applies = []
-            for number in range(ROUNDS):
+            for number in range(3):
                 (top / f"daemon{number}").mkdir()
                 with daemon(top / f"daemon{number}") as env:
                     place = ("--repo", str(top), "--cache-dir", str(top / f"daemon{number}" / "cache"))
                     timed(top, env, "reconcile", *place)
                     applies.append(timed(top, env, "apply", file))
-                    assert f"{expected}" or applies[-1][2].startswith("applied")
+                    assert applies[-1][2].startswith("applied change"), expected
             missed |= show("apply", name, applies)
     return int(missed)
 

@@ -39,6 +39,8 @@ class BudgetsServer:
             return self.answers.pop(0)
         if method == "WORKLOADS":
             return 200, {"workloads": self.workloads}
+        if method == "HISTORY":
+            return 200, {"applied": [self.applied] if self.applied else []}
         if method == "GET":
             if not self.applied:
                 return problem(404, "no budgets have been applied yet")
@@ -79,7 +81,8 @@ def budgets_server() -> Iterator[BudgetsServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._handle("WORKLOADS" if self.path.startswith("/v1/workloads") else "GET")
+            paths = {"/v1/workloads": "WORKLOADS", "/v1/budgets/history": "HISTORY"}
+            self._handle(paths.get(self.path.partition("?")[0], "GET"))
 
         def do_PUT(self) -> None:
             self._handle("PUT")

@@ -16,7 +16,7 @@ from gpubudget.core.budget import Tree
 from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError, RefusedError, UsageError
 from gpubudget.gitops.report import plan_lines
 from gpubudget.gitops.review import Review, checksum, from_file
-from gpubudget.gitops.target import Application, Applied, Daemon
+from gpubudget.gitops.target import Application, Daemon
 from gpubudget.gitops.wording import SHORT, side_text, summary
 
 _SHORTEST = 12
@@ -48,11 +48,11 @@ def apply(client: Client, /, *, file: Path, given: str | None, approved_by: tupl
             raise UsageError(f"--checksum has {len(given)} digits; {_SHORTEST} at least say which plan is meant")
         raise RefusedError(f"the checksum of {file} is {own[:SHORT]}..., not {given[:SHORT]}...", hint=_AGAIN)
     target = Daemon(client)
-    applied = target.applied()
-    if applied is not None and (applied.commit, applied.digest) == (review.after.commit, review.after.digest):
+    there = target.standing()
+    if there == (review.after.commit, review.after.digest):
         click.echo(f"{side_text(review.after)} is applied already")
         return
-    _check(review, applied)
+    _check(review, there)
     _send(target, review, tree, approved_by)
     after = f"after {review.before.commit[:SHORT]}" if review.before.commit else "the first"
     click.echo(f"applied {side_text(review.after)}, {after}: {summary(review.plan)}")
@@ -73,16 +73,15 @@ def read_json(file: Path) -> Any:  # noqa: ANN401 - any JSON
         raise InvalidInputError(f"{file} is no plan: it is not JSON", hint=hint) from None
 
 
-def _check(review: Review, applied: Applied | None) -> None:
+def _check(review: Review, there: tuple[str, str] | None) -> None:
     """Raise if the plan is not of a commit, or not for what the daemon has."""
     before, after = review.before, review.after
     if not after.commit or after.merged:
         what = "of a commit that is not merged yet" if after.merged else "of a folder, not of a commit"
         raise RefusedError(f"this plan is {what}, so it cannot be applied", hint=f"{_AGAIN}, once it is in git")
-    there, known = (applied.commit, applied.digest) if applied else ("", ""), (before.commit, before.digest)
-    if there != known:
-        has = f"commit {there[0][:SHORT]}" if applied else "no budgets"
-        if there[0] == known[0]:
+    if there != ((before.commit, before.digest) if before.commit else None):
+        has = f"commit {there[0][:SHORT]}" if there else "no budgets"
+        if there and there[0] == before.commit:
             has = f"other budgets than git for {has}"
         raise ConflictError(f"this plan is for {side_text(before)}, but the daemon has {has} by now", hint=_AGAIN)
     if not review.descends:
@@ -109,9 +108,9 @@ def _send(target: Daemon, review: Review, tree: Tree, approved_by: tuple[str, ..
             plan="\n".join(plan_lines(review.plan)),
         )
     )
-    there = target.applied()
-    if there is None or (there.commit, there.digest) != (after.commit, after.digest):
-        has = there.commit[:SHORT] if there is not None else "nothing"
+    there = target.standing()
+    if there != (after.commit, after.digest):
+        has = there[0][:SHORT] if there is not None else "nothing"
         raise GpuBudgetError(
             f"{side_text(after)} was sent and accepted, but what the daemon has now is {has}",
             hint="is something else applying budgets to this daemon?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -73,7 +74,8 @@ async def apply(call: Call) -> Response:
     fields.raw("parents", None)
     fields.done()
     check_tree(tree)
-    if (own := plain.digest(tree)) != digest:
+    text = plain.canonical(tree)
+    if (own := hashlib.sha256(text.encode("ascii")).hexdigest()) != digest:
         raise InvalidInputError(
             f"the digest of this tree is {own[:16]}..., not {digest[:16]}...",
             hint="sender and daemon differ in version",
@@ -82,7 +84,6 @@ async def apply(call: Call) -> Response:
     done = _supersede(service, (commit, digest), ancestor, force=force)
     now = service.clock.now()
     if done:
-        text = plain.canonical(tree)
         service.apply(BudgetsApplied(tree, commit))
         row = (service.input, commit, author, committed, now, digest, text, json.dumps(audit))
         service.batch.put("applied", row)

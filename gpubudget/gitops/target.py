@@ -106,6 +106,14 @@ class Daemon:
         except (InvalidInputError, LookupError, TypeError, ValueError) as error:
             raise _unreadable("budgets", error) from error
 
+    def standing(self) -> tuple[str, str] | None:
+        """Commit and digest of what the daemon has now, without the tree; None if nothing was ever applied."""
+        try:
+            newest = self._api.get("/v1/budgets/history", limit=1)["applied"][:1]
+            return (str(newest[0]["commit"]), str(newest[0]["digest"])) if newest else None
+        except (LookupError, TypeError) as error:
+            raise _unreadable("budgets", error) from error
+
     def apply(self, application: Application) -> None:
         """One request with all of it."""
         body = {

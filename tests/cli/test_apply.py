@@ -204,8 +204,11 @@ def test_what_was_sent_is_read_back(planned: Path, server: BudgetsServer, cli: C
     before = json.loads(planned.read_text())["before"]
     tree = json.loads(planned.read_text())["tree"]
     server.applied = {"tree": tree, "commit": before["commit"], "digest": before["digest"]}
-    server.answers = [(200, server.applied), (200, {"applied": True}), (200, server.applied)]
+    kept = {"applied": [server.applied]}
+    server.answers = [(200, kept), (200, {"applied": True}), (200, kept)]
     done = cli("apply", str(planned))
     assert (done.code, "was sent and accepted, but what the daemon has now is" in done.err) == (1, True)
-    server.answers = [(200, server.applied), (200, {"applied": True}), (404, {"title": "x", "detail": "none"})]
+    server.answers = [(200, kept), (200, {"applied": True}), (200, {"applied": []})]
     assert "what the daemon has now is nothing" in cli("apply", str(planned)).err
+    server.answers = [(200, {"applied": [{}]})]
+    assert "the daemon's budgets cannot be read" in cli("apply", str(planned)).err
