@@ -166,7 +166,7 @@ def _progress(name: str, workloads: int) -> Progress:
         start = at if start < 0 else start
         if time.monotonic() - shown > 0.2:  # noqa: PLR2004 - often enough for an eye
             shown = time.monotonic()
-            text = f"{name}: day {(at - start) // DAY + 1}, {come:,} of {count(workloads, 'workload')}"
+            text = f"{name}: day {(at - start) // DAY + 1}, {come:,} of {workloads:,} workloads"
             click.echo(f"\r\033[K{text}", err=True, nl=False)
 
     return show

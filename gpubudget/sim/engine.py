@@ -40,7 +40,6 @@ from gpubudget.sim.submission import Ending, Failure, Fault, Scenario, Submissio
 from gpubudget.units import HOUR
 
 _NEVER = 1 << 62
-_MOST_SAMPLES = 2_000
 
 
 class Decider(Protocol):
@@ -60,7 +59,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a scenario is played. ``until`` ends it early; ``sample_every`` is an hour or, for long traces, several.
+    """How a scenario is played. ``until`` ends it early; samples are ``sample_every`` apart, or more in long runs.
 
     ``named`` are the names and values of all that was chosen, for the report.
     """
@@ -68,7 +67,7 @@ class Settings:
     policy: str = "gpubudget"
     costs: Costs = field(default_factory=Costs)
     until: int | None = None
-    sample_every: int | None = None
+    sample_every: int = HOUR
     named: tuple[tuple[str, str], ...] = ()
 
 
@@ -131,8 +130,7 @@ class _Run:
         self.loaded_until = submissions[-1].at if submissions else 0
         pools = dict.fromkeys([*(pool.name for pool in scenario.tree.pools), *(host.pool for host in scenario.hosts)])
         paths = [*(budget.path for budget in scenario.tree.budgets()), NO_BUDGET]
-        every = settings.sample_every or _sample_every(self.loaded_until - self.start)
-        self.meters = Meters(tuple(pools), paths, self.start, every)
+        self.meters = Meters(tuple(pools), paths, self.start, settings.sample_every)
         self.stage = Stage(scenario.hosts, self.meters, settings.costs)
         self.events = self.wakes = self.host_failures = 0
 
@@ -297,11 +295,3 @@ def _failures(scenario: Scenario, start: int) -> Iterator[Failure]:
     if scenario.failing is None:
         return iter(told)
     return merge(told, drawn(scenario.failing, scenario.hosts, start), key=lambda failure: failure.at)
-
-
-def _sample_every(span: int) -> int:
-    """An hour, or twice that and so on up to eight hours, so that a long trace has not too many samples."""
-    every = HOUR
-    while span // every > _MOST_SAMPLES and every < 8 * HOUR:
-        every *= 2
-    return every

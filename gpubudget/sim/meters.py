@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gpubudget.sim.result import PoolSample, Sample
 
+MOST_SAMPLES = 4_000
 _CAPACITY, _UNAVAILABLE = range(2)
 
 
@@ -104,7 +105,10 @@ class PoolMeter:
 
 
 class Meters:
-    """All pools and their samples, ``every`` so many milliseconds from ``start`` on."""
+    """All pools and their samples, ``every`` so many milliseconds from ``start`` on.
+
+    There are never more than a few thousand: when they are that many, each second one is dropped and ``every`` doubled.
+    """
 
     def __init__(self, pools: tuple[str, ...], paths: list[str], start: int, every: int) -> None:
         self.pools = {name: PoolMeter(len(paths), start) for name in pools}
@@ -126,6 +130,9 @@ class Meters:
     def until(self, now: int) -> None:
         """Take the samples that are due before ``now``; nothing has changed since the last event."""
         while self.next < now:
+            if len(self.samples) == MOST_SAMPLES:
+                del self.samples[1::2]
+                self.every *= 2
             self.take(self.next)
             self.next += self.every
 

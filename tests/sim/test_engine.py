@@ -245,6 +245,16 @@ def test_samples_stand_on_a_fixed_grid() -> None:
     assert (hour.capacity, hour.allocated + hour.unallocated + hour.unavailable) == (8, 8)
 
 
+def test_a_long_run_has_fewer_samples_for_its_length() -> None:
+    """A workload that runs for ten thousand years: the grid widens, and stays a grid from the start on."""
+    result = play([work("w1", 5000, 10_000 * 366 * DAY)])
+    assert 1_000 < len(result.samples) < 5_000
+    assert result.sample_every % HOUR == 0
+    assert [s.at for s in result.samples[:-1]] == [
+        5000 + k * result.sample_every for k in range(len(result.samples) - 1)
+    ]
+
+
 def test_budgets_that_come_later_have_their_place_in_all_samples() -> None:
     """A sample from before has nothing for them."""
     later = Budget("/", Shares(Fraction(1)), children=(*tree().root.children, Budget("c", Shares(Fraction(0)))))
