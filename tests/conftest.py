@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes depends on the machine and on who else uses it: no test fails for that.
+settings.register_profile("gpubudget", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gpubudget")
 
 # A shell that runs this in the background lets it ignore SIGINT, and every program it starts inherits that; many tests
 # interrupt programs as a person would.

@@ -8,6 +8,7 @@ nothing of files on disk; texts that came from them are made printable before an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from gpubudget.gitops.load import LoadResult
 from gpubudget.units import count
 
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Halves of characters that stand for no byte of a file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def _rule(rule: str) -> dict[str, Any]:
 
 
 def _location(position: Position, prefix: str) -> dict[str, Any]:
-    name = quote((prefix + position.file).encode("utf-8", "surrogateescape"))
+    name = quote(_NO_BYTE.sub("\ufffd", prefix + position.file).encode("utf-8", "surrogateescape"))
     artifact = {"uri": f"file://{name}"} if name.startswith("/") else {"uri": name, "uriBaseId": "%SRCROOT%"}
     region = {"startLine": position.line, "startColumn": position.column}
     return {"physicalLocation": {"artifactLocation": artifact, "region": region}}

@@ -7,7 +7,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubudget.core.budget import ROOT, Budget, DatedShares, Pool, Shares, Tree, reserve
@@ -34,6 +34,7 @@ def child(draw: st.DrawFn, path: str) -> Budget:
     return Budget(path, draw(SHARES), changes=tuple(draw(st.permutations(changes))))
 
 
+@settings(max_examples=60)
 @given(st.tuples(child("a"), child("b"), child("c")))
 def test_a_sum_above_the_whole_is_found_at_any_moment(children: tuple[Budget, ...]) -> None:
     """A tree is refused if and only if at some moment, in some pool, nothing is left and more is given."""

@@ -197,7 +197,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80)
 @given(st.dictionaries(NAME, VALUE, min_size=1) | st.lists(VALUE, min_size=1), st.integers())
 def test_careless_files_keep_values_and_comments_and_once_is_enough(value: object, seed: int) -> None:
     """Values and comments come out the same, no line ends in a space, and a second time changes nothing."""
@@ -213,7 +213,7 @@ def test_careless_files_keep_values_and_comments_and_once_is_enough(value: objec
     assert not any(line != line.rstrip() for line in new.split("\n"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(sorted(EXAMPLE.rglob("*.yaml"))),
     st.floats(0, 1),

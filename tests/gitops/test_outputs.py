@@ -111,6 +111,7 @@ def test_sarif_without_problems_is_valid_too(load: Load) -> None:
         ("", "a b#c%?.yaml", "a%20b%23c%25%3F.yaml"),
         ("/srv/", "é/budget.yaml", "file:///srv/%C3%A9/budget.yaml"),
         ("", "\udcff.yaml", "%FF.yaml"),
+        ("", "\ud800.yaml", "%EF%BF%BD.yaml"),
     ],
 )
 def test_sarif_has_uris_and_no_paths(prefix: str, name: str, uri: str) -> None:
@@ -151,7 +152,7 @@ def test_junit_has_a_test_for_each_file(load: Load) -> None:
 ODD = st.text(st.characters(codec=None, exclude_categories=[]), max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ODD, ODD, ODD, st.sampled_from(list(RULES)))
 def test_every_format_takes_any_text(name: str, message: str, line: str, rule: str) -> None:
     """Names and texts of any characters, halves of characters too, come out encodable and well-formed everywhere."""
