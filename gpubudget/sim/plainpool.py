@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from itertools import islice
 
 from gpubudget.core.budget import Pool
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import FREE, NO_ROOM, HostIndex, Rooms, Shape
+from gpubudget.core.placement import Shape
 from gpubudget.core.records import Node
 from gpubudget.core.workload import StopReason, WorkloadSpec
 
@@ -35,15 +36,15 @@ class Waiting:
 
 
 class Machine:
-    """A host."""
+    """A host. ``bit`` is its own in sets of hosts, ``room`` what it can give now."""
 
-    __slots__ = ("free", "gpus", "index", "name", "pool", "rooms", "runs", "state")
+    __slots__ = ("bit", "free", "gpus", "name", "pool", "room", "runs", "state")
 
-    def __init__(self, name: str, pool: str, gpus: int, index: int) -> None:
-        self.name, self.pool, self.gpus, self.index = name, pool, gpus, index
+    def __init__(self, name: str, pool: str, gpus: int, bit: int) -> None:
+        self.name, self.pool, self.gpus, self.bit = name, pool, gpus, bit
         self.state = HostState.READY
         self.free = (1 << gpus) - 1
-        self.rooms: Rooms = NO_ROOM
+        self.room = 0
         self.runs: dict[int, Run] = {}
 
 
@@ -82,7 +83,8 @@ class Run:
 class PlainPool:
     """One pool: its hosts, its budgets, what runs, and what waits, by budget and shape.
 
-    A node's ``mask`` counts what waits in it and below. ``ruled_out`` are shapes that did not fit in this pass.
+    ``having[n]`` are the hosts with room for n GPUs. ``bits`` gives each shape a bit, and a node's ``mask`` has those
+    of the shapes that wait in it and below.
     """
 
     def __init__(self, name: str) -> None:
@@ -90,40 +92,37 @@ class PlainPool:
         self.spec: Pool | None = None
         self.gpus = 0
         self.machines: list[Machine] = []
-        self.index = HostIndex(1)
+        self.having = [0]
         self.root = Node("", None, Fraction(1))
         self.leaves: dict[str, Node] = {}
         self.stray = Node("", None, Fraction(0))
         self.queues: dict[Node, dict[Shape, list[tuple[Rank, Waiting]]]] = {}
         self.running: dict[int, Run] = {}
+        self.bits: dict[Shape, int] = {}
         self.dirty = False
-        self.ruled_out: set[Shape] = set()
 
     def refresh(self, machine: Machine) -> None:
         """Put a host where its room belongs: it has none while it takes no work."""
-        room = machine.free.bit_count() if machine.state is HostState.READY else 0
-        if room != machine.rooms[FREE]:
-            self.index.move(machine, (room, 0, 0, 0))
+        self.having[machine.room] &= ~machine.bit
+        machine.room = machine.free.bit_count() if machine.state is HostState.READY else 0
+        self.having[machine.room] |= machine.bit
 
     def add(self, name: str, gpus: int) -> Machine:
         """A new host."""
-        machine = Machine(name, self.name, gpus, len(self.machines))
+        machine = Machine(name, self.name, gpus, 1 << len(self.machines))
         self.machines.append(machine)
         self.gpus += gpus
-        if gpus > self.index.top:
-            self.index = HostIndex(gpus)
-            for each in self.machines:
-                each.rooms = NO_ROOM
-        for each in self.machines if self.index.top == gpus else (machine,):
-            self.refresh(each)
+        self.having += [0] * (gpus + 1 - len(self.having))
+        self.refresh(machine)
         return machine
 
     def enqueue(self, who: Waiting) -> None:
         """Let a workload wait here."""
-        leaf = who.leaves[self.name]
-        insort(self.queues.setdefault(leaf, {}).setdefault(who.shapes[self.name], []), (who.rank, who))
+        leaf, shape = who.leaves[self.name], who.shapes[self.name]
+        insort(self.queues.setdefault(leaf, {}).setdefault(shape, []), (who.rank, who))
+        bit = self.bits.setdefault(shape, 1 << len(self.bits))
         for node in leaf.up:
-            node.mask += 1
+            node.mask |= bit
         self.dirty = True
 
     def dequeue(self, who: Waiting) -> None:
@@ -131,43 +130,56 @@ class PlainPool:
         leaf, shape = who.leaves[self.name], who.shapes[self.name]
         shapes = self.queues[leaf]
         del shapes[shape][bisect_left(shapes[shape], (who.rank,))]
-        if not shapes[shape]:
-            del shapes[shape]
-        for node in leaf.up:
-            node.mask -= 1
-
-    def in_turn(self, leaves: Iterable[Node], admits: Callable[[Waiting], bool] | None = None) -> Iterator[Waiting]:
-        """What waits in ``leaves``, by rank: of each shape the first, until it is ruled out, where it is admitted."""
-        queues = [queue for leaf in leaves for queue in self.queues.get(leaf, {}).items()]
-        while True:
-            heads = [queue[0] for shape, queue in queues if shape not in self.ruled_out]
-            if admits is not None:
-                heads = [head for head in heads if admits(head[1])]
-            if not heads:
+        if shapes[shape]:
+            return
+        del shapes[shape]
+        bit = self.bits[shape]
+        leaf.mask &= ~bit
+        for node in leaf.up[1:]:
+            if any(child.mask & bit for child in node.children):
                 return
-            yield min(heads)[1]
+            node.mask &= ~bit
+
+    def in_turn(
+        self, leaves: Iterable[Node], mask: int, admits: Callable[[Waiting], bool] | None = None
+    ) -> Iterator[Waiting]:
+        """Whoever waits first in ``leaves``, by rank, of each shape in ``mask``; only those that are admitted."""
+        heads = [
+            queue[0]
+            for leaf in leaves
+            if leaf.mask & mask
+            for shape, queue in self.queues[leaf].items()
+            if self.bits[shape] & mask
+        ]
+        for _, who in sorted(heads):
+            if admits is None or admits(who):
+                yield who
+
+    def hosts_of(self, bits: int) -> Iterator[Machine]:
+        """The hosts of these bits, in order."""
+        while bits:
+            lowest = bits & -bits
+            bits ^= lowest
+            yield self.machines[lowest.bit_length() - 1]
 
     def best(self, shape: Shape, hosts: int) -> Places | None:
-        """Where a gang fits best on hosts with these bits."""
-        found = self.index.best(FREE, shape, hosts)
-        return None if found is None else [(self.machines[place], shape.each) for place in found]
+        """Where a gang fits best on hosts with these bits: the smallest holes first, then the order of hosts."""
+        found: Places = []
+        for bits in self.having[shape.each :]:
+            for machine in self.hosts_of(bits & hosts):
+                found.append((machine, shape.each))
+                if len(found) == shape.hosts:
+                    return found
+        return None
 
     def free(self) -> int:
         """Free GPUs on hosts that take work."""
-        return sum(room * bits.bit_count() for room, bits in enumerate(self.index.levels[FREE]))
+        return sum(room * bits.bit_count() for room, bits in enumerate(self.having))
 
     def hoped_for(self, shape: Shape) -> int:
         """The bits of the hosts that a gang which does not fit may hope for first: those with most room."""
-        found, wanted = 0, shape.hosts
-        for room in range(self.index.top, 0, -1):
-            bits = self.index.levels[FREE][room]
-            while bits and wanted:
-                bit = bits & -bits
-                bits ^= bit
-                if self.machines[bit.bit_length() - 1].gpus >= shape.each:
-                    found |= bit
-                    wanted -= 1
-        return found
+        able = (each for bits in self.having[:0:-1] for each in self.hosts_of(bits) if each.gpus >= shape.each)
+        return sum(machine.bit for machine in islice(able, shape.hosts))
 
     def emptied(self, shape: Shape, hosts: int, legal: list[Run]) -> tuple[Places, list[Run]] | None:
         """Where a gang could be if runs of ``legal`` were stopped, in that order, and which; fewest GPUs first."""
@@ -176,18 +188,18 @@ class PlainPool:
             for machine, mask in run.masks.items():
                 given.setdefault(machine, []).append((run, mask.bit_count()))
         able = [
-            (shape.each - machine.rooms[FREE], machine.index)
+            machine
             for machine in self.machines
             if machine.state is HostState.READY
-            and hosts >> machine.index & 1
-            and machine.rooms[FREE] + sum(gpus for _, gpus in given.get(machine, ())) >= shape.each
+            and hosts & machine.bit
+            and machine.room + sum(gpus for _, gpus in given.get(machine, ())) >= shape.each
         ]
         if len(able) < shape.hosts:
             return None
-        chosen = [self.machines[index] for _, index in sorted(able)[: shape.hosts]]
+        chosen = sorted(able, key=lambda machine: -machine.room)[: shape.hosts]
         victims: dict[int, Run] = {}
         for machine in chosen:
-            missing = shape.each - machine.rooms[FREE]
+            missing = shape.each - machine.room
             missing -= sum(gpus for run, gpus in given.get(machine, ()) if run.serial in victims)
             for run, gpus in given.get(machine, ()):
                 if missing > 0 and run.serial not in victims:

@@ -55,6 +55,8 @@ class PlainScheduler(PlainLifecycle):
 
     strict = False
     """Whether nobody starts before the first in turn does."""
+    preempts = False
+    """Whether anybody is ever stopped for somebody else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,28 +262,33 @@ class PlainScheduler(PlainLifecycle):
                 self.stop(run, StopReason.HOST_LOST)
 
     def _pass(self, pool: PlainPool) -> None:
-        """Start whoever's turn it is, as long as there is room, or room can be made for the first who has none."""
-        pool.ruled_out = set()
-        hosts, blocked = EVERY, False
-        while True:
-            for who in self.turns(pool):
-                shape = who.shapes[pool.name]
-                places, victims = self.places(pool, shape, hosts), list[Run]()
-                if places is None and not blocked:
-                    blocked = True
-                    made = pool.emptied(shape, hosts, legal) if (legal := self.legal(pool, who)) else None
-                    if made is not None:
-                        (places, victims), blocked = made, False
-                    elif self.strict:
-                        return
-                    else:
-                        hosts &= ~pool.hoped_for(shape)
-                if places is not None:
-                    self.launch(who, pool, places, victims)
-                    break  # other ranks hold now
-                pool.ruled_out.add(shape)
-            else:
+        """Start whoever's turn it is while there is room, or room can be made for him; then others beside him."""
+        hosts = EVERY
+        while (who := self._next(pool, hosts)) is not None:
+            shape, victims = who.shapes[pool.name], list[Run]()
+            places = self.places(pool, shape, hosts)
+            if places is None and (legal := self.legal(pool, who)):
+                places, victims = pool.emptied(shape, hosts, legal) or (None, victims)
+            if places is not None:
+                self.launch(who, pool, places, victims)
+            elif self.strict or not (hoped := pool.hoped_for(shape)):
                 return
+            else:
+                hosts &= ~hoped  # kept for him
+
+    def _next(self, pool: PlainPool, hosts: int) -> Waiting | None:
+        """Whose turn it is: the first of all, and once hosts are kept for him, the first who has room on the others."""
+        if hosts == EVERY and (self.strict or self.preempts or self._fitting(pool, hosts)):
+            return next(self.turns(pool, EVERY), None)
+        fitting = self._fitting(pool, hosts) if hosts != EVERY else 0
+        return next(self.turns(pool, fitting), None) if fitting else None
+
+    def _fitting(self, pool: PlainPool, hosts: int) -> int:
+        """The bits of the shapes that wait and have room on these hosts."""
+        waiting = pool.root.mask | pool.stray.mask
+        return sum(
+            bit for shape, bit in pool.bits.items() if bit & waiting and self.places(pool, shape, hosts) is not None
+        )
 
     # What a policy decides
 
@@ -308,8 +315,8 @@ class PlainScheduler(PlainLifecycle):
         """Where a gang fits now."""
         return pool.best(shape, hosts)
 
-    def turns(self, pool: PlainPool) -> Iterator[Waiting]:
-        """Who waits in ``pool``, whose turn it is first."""
+    def turns(self, pool: PlainPool, mask: int) -> Iterator[Waiting]:
+        """Who waits in ``pool`` with one of the shapes in ``mask``, whose turn it is first."""
         raise NotImplementedError
 
     def legal(self, pool: PlainPool, who: Waiting) -> list[Run]:

@@ -16,7 +16,7 @@ from zlib import crc32
 from gpubudget.core.budget import ROOT, Budget, Pool, Shares, Tree
 from gpubudget.core.fairshare import grow, in_rank_order
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import EVERY, FREE, Shape
+from gpubudget.core.placement import Shape
 from gpubudget.core.records import Node
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.core.workload import WorkloadSpec
@@ -46,9 +46,9 @@ class FirstComeFirstServed(PlainScheduler):
         self.serial += 1
         return (self.now, self.serial, spec.id)
 
-    def turns(self, pool: PlainPool) -> Iterator[Waiting]:
+    def turns(self, pool: PlainPool, mask: int) -> Iterator[Waiting]:
         """Whoever came first."""
-        return pool.in_turn([pool.leaves[ROOT], pool.stray])
+        return pool.in_turn([pool.leaves[ROOT], pool.stray], mask)
 
 
 class FirstComeFirstServedOnePool(FirstComeFirstServed):
@@ -63,14 +63,13 @@ class FirstComeFirstServedOnePool(FirstComeFirstServed):
     def places(self, pool: PlainPool, shape: Shape, hosts: int) -> Places | None:
         """Free GPUs anywhere, on the fullest hosts first."""
         wanted, found = shape.each, Places()
-        for room in range(1, pool.index.top + 1):
-            bits = pool.index.levels[FREE][room] & hosts
-            while bits and wanted:
-                machine = pool.machines[(bits & -bits).bit_length() - 1]
-                found.append((machine, min(room, wanted)))
+        for bits in pool.having[1:]:
+            for machine in pool.hosts_of(bits & hosts):
+                found.append((machine, min(machine.room, wanted)))
                 wanted -= found[-1][1]
-                bits &= bits - 1
-        return None if wanted else found
+                if not wanted:
+                    return found
+        return None
 
 
 class InstantFairShare(PlainScheduler):
@@ -86,11 +85,11 @@ class InstantFairShare(PlainScheduler):
         """The time in which usage grows; none here, since only the present counts."""
         return 0
 
-    def turns(self, pool: PlainPool) -> Iterator[Waiting]:
+    def turns(self, pool: PlainPool, mask: int) -> Iterator[Waiting]:
         """The budget with the least usage over share, level by level; without a budget, last."""
-        for leaf in in_rank_order(pool.root, self.clock(), EVERY):
-            yield from pool.in_turn([leaf])
-        yield from pool.in_turn([pool.stray])
+        for leaf in in_rank_order(pool.root, self.clock(), mask):
+            yield from pool.in_turn([leaf], mask)
+        yield from pool.in_turn([pool.stray], mask)
 
     def legal(self, pool: PlainPool, who: Waiting) -> list[Run]:
         """The youngest attempts of budgets that are above, for as much as they are."""
@@ -176,6 +175,7 @@ class OldWorld(PlainScheduler):
     any more. Who does what hangs on names alone.
     """
 
+    preempts = True
     high, protected, parking = 80, 60, 15
     """Percentages: of workloads at HIGH, of workloads that are protected, of people who park."""
     cap = Fraction(3, 2)
@@ -183,6 +183,7 @@ class OldWorld(PlainScheduler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.open: dict[int, Run] = {}
         self.parked: dict[str, list[Run]] = {}
         self.kept: list[tuple[int, int, Run]] = []
 
@@ -200,7 +201,7 @@ class OldWorld(PlainScheduler):
         low = 2 if not spec.allocated else int(_percent("priority", spec.id) >= self.high)
         return (low, self.now, spec.id)
 
-    def turns(self, pool: PlainPool) -> Iterator[Waiting]:
+    def turns(self, pool: PlainPool, mask: int) -> Iterator[Waiting]:
         """By priority, then as they came, unless their team is at its cap."""
         whole, part = pool.gpus * self.cap.numerator, self.cap.denominator
 
@@ -209,17 +210,23 @@ class OldWorld(PlainScheduler):
             share = leaf.share
             return leaf.at0 * part * share.denominator < whole * share.numerator or leaf is pool.stray
 
-        return pool.in_turn([*pool.leaves.values(), pool.stray], admits)
+        return pool.in_turn([*pool.leaves.values(), pool.stray], mask, admits)
+
+    def charge(self, run: Run, sign: int) -> None:
+        """Keep those who may be stopped at hand."""
+        super().charge(run, sign)
+        if run.who.rank[0] and _percent("protect", run.who.spec.id) >= self.protected:
+            if sign > 0:
+                self.open[run.serial] = run
+            else:
+                del self.open[run.serial]
 
     def legal(self, pool: PlainPool, who: Waiting) -> list[Run]:
         """For HIGH, the youngest of those who are not, and have not opted out."""
         if who.rank[0]:
             return []
-        return [
-            run
-            for run in reversed(pool.running.values())
-            if run.who.rank[0] and run.stopping is None and _percent("protect", run.who.spec.id) >= self.protected
-        ]
+        at_work = (run for run in reversed(self.open.values()) if run.started is not None and run.who.run is run)
+        return [run for run in at_work if run.pool == pool.name]
 
     def wait(self, who: Waiting) -> None:
         """Whoever has parked GPUs of that size starts on them at once."""

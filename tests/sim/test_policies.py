@@ -464,7 +464,7 @@ def test_policies_are_known_by_name() -> None:
     assert "old-world" in caught.value.hint
     assert all(each.says and each.name == name for name, each in POLICIES.items())
     with pytest.raises(NotImplementedError):
-        PlainScheduler().turns(None)  # type: ignore[arg-type]
+        PlainScheduler().turns(None, 0)  # type: ignore[arg-type]
 
 
 def random_scenario(seed: int) -> Scenario:
