@@ -13,13 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpubudget.daemon.api import application
 from gpubudget.daemon.auth import Role
+from gpubudget.daemon.connection import Connection
 from gpubudget.daemon.service import Service, Settings
 from gpubudget.daemon.store import Store
 from gpubudget.errors import ConflictError, InvalidInputError, UsageError
@@ -39,40 +38,6 @@ class Options:
     port: int = 8470
     admin_token_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
-
-
-class _Gathered:
-    """A transport that sends what is written in one step of the event loop together: head and body in one packet."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport, self._parts = transport, list[bytes]()
-
-    def write(self, data: bytes) -> None:
-        """Send it soon."""
-        if not self._parts:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._parts.append(data)
-
-    def _flush(self) -> None:
-        parts, self._parts = self._parts, []
-        if parts and not self._transport.is_closing():
-            self._transport.write(b"".join(parts))
-
-    def close(self) -> None:
-        """Close when all is sent."""
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the transport's own
-        return getattr(self._transport, name)
-
-
-class _Protocol(H11Protocol):
-    """HTTP over a gathered transport."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """A caller has come."""
-        super().connection_made(_Gathered(transport))  # type: ignore[arg-type] # it does all that a transport does
 
 
 class _Server(uvicorn.Server):
@@ -158,7 +123,7 @@ async def _serve(
         await _first_token(service, options.admin_token_file)
         config = uvicorn.Config(
             application(service),
-            http=_Protocol,
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
