@@ -22,6 +22,7 @@ from gpubudget.cli.values import Whole, shown
 from gpubudget.errors import UsageError
 from gpubudget.sim import report
 from gpubudget.sim.compare import Unit
+from gpubudget.sim.policies import POLICIES
 from gpubudget.sim.sweep import Done, Point, Setting, Winner, outcomes, sweep, winners
 from gpubudget.units import SECOND, about_duration, count
 
@@ -104,11 +105,10 @@ def run_sweep(
 def points_of(given: dict[str, Any], policies: Sequence[str], axes: Sequence[str], seeds: int) -> list[Point]:
     """Every combination of the values, for every seed; the last name changes first, seeds before it."""
     named = [_axis(axis) for axis in axes]
-    names = [name for name, _ in named]
-    if len(set(names)) < len(names):
-        raise UsageError("a name is swept twice", hint="give all its values in one --sweep")
     if len(set(policies)) > 1:
         named.append(("policy", [(policy, policy) for policy in dict.fromkeys(policies)]))
+    if len({name for name, _ in named}) < len(named):
+        raise UsageError("a name is swept twice", hint="give all its values in one --sweep")
     seed = "seed" if given["synthetic"] is None else "synthetic"
     found = []
     for values in product(*(choices for _, choices in named)):
@@ -129,6 +129,7 @@ def _axis(text: str) -> tuple[str, list[tuple[str, Any]]]:
     name, equals, values = text.partition("=")
     name, texts = name.strip().replace("_", "-"), [value.strip() for value in values.split(",")]
     kinds = {option: kind for option, kind, _, _ in OPTIONS if kind is not None and option not in {"seed", "synthetic"}}
+    kinds["policy"] = click.Choice(list(POLICIES))
     if not equals or not all(texts) or len(set(texts)) < len(texts):
         raise UsageError(f"--sweep {shown(text)} is no list of values", hint="write --sweep lookback=1d,3d,7d")
     if name not in kinds:

@@ -51,6 +51,7 @@ def test_policies_and_seeds_can_be_all_that_differs(cli: Cli) -> None:
     code, out, err = cli(*SMALL, "--policy=fifo", "--policy=old-world", "--seeds=1", "--runs=mine.jsonl")
     assert code == 0, err
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["policy=fifo", "policy=old-world"]
+    assert cli(*SMALL, "--sweep=policy=fifo,old-world", "--runs=mine.jsonl").out == out
     code, out, err = cli(*SMALL, "--seeds=1", "--runs=mine.jsonl", "--processes=1")
     assert code == 0, err
     assert out.splitlines()[1].startswith("as it is")
@@ -68,6 +69,8 @@ def test_policies_and_seeds_can_be_all_that_differs(cli: Cli) -> None:
         (["--sweep", "users-below-groups=1,2"], "names no setting"),
         (["--sweep", "lookback=1d,soon"], "--sweep lookback: 'soon' is not a duration"),
         (["--sweep", "hosts=1,2", "--sweep", "hosts=3"], "a name is swept twice"),
+        (["--sweep", "policy=fifo", "--policy=fifo", "--policy=gpubudget"], "a name is swept twice"),
+        (["--sweep", "policy=lottery"], "'lottery' is not one of"),
         (["--sweep", "hosts=1,2", "--log=x.jsonl"], "--log goes with a single run, and not with a sweep"),
         (["--sweep", "days=1,2,3,4,5,6,7,8,9,10,11", "--seeds=1000"], "these are 11,000 runs"),
     ],
