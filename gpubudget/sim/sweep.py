@@ -315,8 +315,8 @@ class Outcome:
 class Winner:
     """Who is best at one measure, by the mean over seeds: several where they are equal.
 
-    ``clear`` says that its worst seed is better than the best seed of every other setting. Nobody wins where no end of
-    the scale is good, or where all are equal.
+    ``clear`` says that its worst seed is better than the best seed of every other setting; of one seed nobody can tell.
+    Nobody wins where no end of the scale is good, or where all are equal.
     """
 
     name: str
@@ -358,7 +358,8 @@ def _winner(kind: Figure, settings: list[Outcome]) -> Winner:
         return Winner(kind.name, kind.unit, kind.good, (), clear=False)
     worst = max(sign * end for each in best for end in _ends(each.spreads[kind.name]))
     others = [sign * end for each in settings if each not in best for end in _ends(each.spreads[kind.name])]
-    return Winner(kind.name, kind.unit, kind.good, best, clear=worst < min(others))
+    several = all(each.seeds > 1 for each in settings)
+    return Winner(kind.name, kind.unit, kind.good, best, clear=several and worst < min(others))
 
 
 def _ends(spread: Spread) -> tuple[Fraction, Fraction]:

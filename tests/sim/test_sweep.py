@@ -215,6 +215,8 @@ def test_equal_settings_win_together_or_not_at_all() -> None:
     runs = [done("a", 1, wait=1, used=5), done("b", 1, wait=1, used=5), done("c", 1, wait=2, used=5)]
     wait, used = winners(runs)
     assert [str(outcome) for outcome in wait.best] == ["x=a", "x=b"]
+    assert not wait.clear  # of one seed nobody can tell
+    wait, _ = winners([*runs, *(done(setting, 2, wait=1 + (setting == "c"), used=5) for setting in "abc")])
     assert wait.clear
     assert used.best == ()
     (unknown,) = winners([done("a", 1, wait=None), done("b", 1, wait=None)])
