@@ -13,9 +13,11 @@ from gpubudget.cli.connect import connected
 from gpubudget.cli.output import Column, Format, ago, output_option, rendered, say
 from gpubudget.cli.values import DURATION, HOST, Name, Whole
 from gpubudget.errors import InvalidInputError, UsageError
-from gpubudget.units import HOUR, format_duration
+from gpubudget.units import HOUR, SECOND, format_duration
 
-SHORTEST_SILENCE = 100
+SHORTEST_POLL = 100
+SHORTEST_SILENCE = 30 * SECOND
+"""An agent reports at the latest after a third of it, and waits for an answer that was lost for 20 s."""
 
 
 @click.command(
@@ -65,9 +67,11 @@ def serve(
     from gpubudget.daemon.service import Settings  # noqa: PLC0415 - the same
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    for name, value in (("--lost-after", lost_after), ("--poll", poll)):
-        if not SHORTEST_SILENCE <= value <= 24 * HOUR:
-            raise UsageError(f"{name} is {format_duration(value)}; it may be 100ms to 24h", hint="60s and 5s are usual")
+    if not SHORTEST_SILENCE <= lost_after <= 24 * HOUR:
+        hint = "a healthy agent whose answer is lost on the way is silent for up to 30s; 60s is usual"
+        raise UsageError(f"--lost-after is {format_duration(lost_after)}; it may be 30s to 24h", hint=hint)
+    if not SHORTEST_POLL <= poll <= 24 * HOUR:
+        raise UsageError(f"--poll is {format_duration(poll)}; it may be 100ms to 24h", hint="5s is usual")
     host, port = parse_listen(listen)
     settings = Settings(lost_after=lost_after, repair_attempts=0 if no_repair else repair_attempts, poll=poll)
     run(Options(db, host, port, admin_token_file, settings), lambda url: click.echo(f"listening on {url}"))

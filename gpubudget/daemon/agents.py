@@ -214,7 +214,7 @@ class Agents:
             **service.gangs.orders(name, reports, grace),
             "repair": {"token": host.repair.token} if repairing else None,
             "tails": [tail for tail, _ in line.tails.values()],
-            "poll_ms": service.settings.poll,
+            "poll_ms": min(service.settings.poll, service.settings.lost_after // 3),
         }
 
     # Silence.

@@ -314,7 +314,7 @@ def crash(folder: Path, kills: int, seed: int = 0, report: Callable[[str], None]
     """Kill a daemon so many times and check everything; figures of what happened. Raises Wrong."""
     chance, world = random.Random(seed), World()
     crew = Crew(world)
-    daemon = Daemon(folder, process=True, lost_after=20_000, poll=200).start()
+    daemon = Daemon(folder, process=True, lost_after=30_000, poll=200).start()
     policy = Policy(grace_period=1_000, rebalance_interval=200, failed_soon=100, preempt_backoff=100)
     daemon.api()("PUT", "/v1/budgets", put_body(small_tree(hosts=len(HOSTS), policy=policy)))
     token = str(daemon.user("observer").token)

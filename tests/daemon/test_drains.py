@@ -165,6 +165,16 @@ def impatient(tmp_path: Path) -> Iterator[Daemon]:
         yield daemon
 
 
+def test_agents_report_well_before_they_would_be_lost(tmp_path: Path) -> None:
+    """However rarely they shall report: their answers are not held for longer, and they do not rest for longer."""
+    with stopped_at_end(Daemon(tmp_path, lost_after=1_500, poll=60_000)) as daemon:
+        daemon.api()("PUT", "/v1/budgets", put_body(small_tree()))
+        agent = FakeAgent(daemon.user("h1", "agent", "h1"), "h1")
+        for _ in range(5):
+            assert agent.sync(wait_ms=60_000)["poll_ms"] == 500
+        assert states(daemon, "h1") == ["ready"]
+
+
 def test_a_silent_host_is_lost_and_comes_back_clean(impatient: Daemon) -> None:
     """Its workload is requeued at once; it is ready again only when the old attempt is gone from it."""
     agent = FakeAgent(impatient.user("h1", "agent", "h1"), "h1")

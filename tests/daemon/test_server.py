@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpubudget.cli.main import run_command
 from gpubudget.daemon.server import Options, parse_listen, run
 from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError, UsageError
 from tests.daemon.harness import Daemon, put_body, small_tree, stopped_at_end
@@ -106,6 +107,23 @@ def test_errors_of_the_command_are_one_sentence(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: the database ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--lost-after=10s", "--lost-after is 10s; it may be 30s to 24h"),
+        ("--lost-after=25h", "--lost-after is 1d1h; it may be 30s to 24h"),
+        ("--poll=50ms", "--poll is 50ms; it may be 100ms to 24h"),
+    ],
+)
+def test_a_time_in_which_healthy_hosts_would_be_lost_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
+) -> None:
+    """Before anything is made."""
+    assert run_command(["serve", f"--db={tmp_path / 'a.db'}", option]) == 64
+    assert capsys.readouterr().err.startswith(f"error: {said}\nhint: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_is_full_stops_the_daemon_and_loses_nothing(tmp_path: Path) -> None:
