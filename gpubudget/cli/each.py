@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import click
 
@@ -16,19 +16,28 @@ def post_each(client: Client, kind: str, names: Iterable[str], action: str, body
 
     Returns the answers of those that obeyed, and the exit code of the first that did not, or 0.
     """
+
+    def ask(name: str) -> Answer:
+        found = client.post(f"/v1/{kind}/{segment(name)}/{action}", body)
+        same = "" if found.get("changed", True) else "; nothing changed"
+        say(standing(name, found["state"], found.get("reason")) + same)
+        return found
+
+    return ask_each(names, ask)
+
+
+def ask_each(names: Iterable[str], ask: Callable[[str], Answer]) -> tuple[list[Answer], int]:
+    """Call ``ask`` for each name and tell of those for which it is refused; returns what ``post_each`` does."""
     done: list[Answer] = []
     code = 0
     for name in names:
         try:
-            found = client.post(f"/v1/{kind}/{segment(name)}/{action}", body)
+            done.append(ask(name))
         except UnreachableError:
             raise
         except GpuBudgetError as error:
             say(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
             code = code or error.exit_code
-        else:
-            done.append(found)
-            say(standing(name, found["state"], found.get("reason")))
     return done, code
 
 

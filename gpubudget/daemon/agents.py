@@ -30,6 +30,9 @@ from gpubudget.errors import (
 )
 from gpubudget.units import count
 
+_DRAINS = frozenset({HostState.DRAINING, HostState.DRAINED, HostState.REPAIRING})
+"""The way of a drained host back to work."""
+
 TAIL_PAUSE = 0.3
 """Seconds before an agent is asked again for a log that had nothing new."""
 
@@ -238,14 +241,14 @@ class Agents:
     # What people ask of a host.
 
     def drain(self, name: str, reason: str, by: str, *, hold: bool) -> None:
-        """Empty a host; with ``hold`` it is not repaired, and waits for a person when it is empty."""
+        """Empty a host; with ``hold`` it is not repaired, and waits for a person when it is empty.
+
+        One that is on that way goes on, for the reason that it was given first.
+        """
         host, state = self.host(name), self.service.states[name]
-        if state not in {HostState.DRAINING, HostState.DRAINED}:
+        underway = {HostState.DRAINING, HostState.DRAINED} if hold else _DRAINS
+        if state not in underway:
             self.service.apply(DrainRequested(name, reason, by))
-        elif host.hold == hold:
-            raise ConflictError(
-                f"host {name} is {state.value} already", hint="gpubudget uncordon gives it back to work"
-            )
         host.hold = hold
         self._save(host)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
 from gpubudget.core.eventlog import KINDS
 from gpubudget.core.events import Cordoned, HostRemoved, Uncordoned
+from gpubudget.core.host import HostState
 from gpubudget.daemon import views
 from gpubudget.daemon.agents import Agents
 from gpubudget.daemon.auth import Role, require_host
@@ -55,8 +56,8 @@ async def drain(call: Call, agents: Agents) -> Response:
     fields = await call.fields()
     reason, hold = fields.text("reason", longest=500), fields.flag("hold")
     fields.done()
-    agents.drain(call.path("name"), reason, call.token.name, hold=hold)
-    return await _host_changed(call)
+    name, by = call.path("name"), call.token.name
+    return await _changed(call, lambda: agents.drain(name, reason, by, hold=hold))
 
 
 async def cordon(call: Call) -> Response:
@@ -64,16 +65,26 @@ async def cordon(call: Call) -> Response:
     fields = await call.fields()
     reason = fields.text("reason", longest=500)
     fields.done()
-    call.service.apply(Cordoned(call.path("name"), reason, call.token.name))
-    return await _host_changed(call)
+    service, name, by = call.service, call.path("name"), call.token.name
+
+    def act() -> None:
+        if service.states.get(name) is not HostState.CORDONED:
+            service.apply(Cordoned(name, reason, by))
+
+    return await _changed(call, act)
 
 
 async def uncordon(call: Call, agents: Agents) -> Response:
     """POST /v1/hosts/{name}/uncordon {}."""
     (await call.fields()).done()
-    call.service.apply(Uncordoned(call.path("name"), call.token.name))
-    agents.released(call.path("name"))
-    return await _host_changed(call)
+    service, name, by = call.service, call.path("name"), call.token.name
+
+    def act() -> None:
+        if service.states.get(name) is not HostState.READY:
+            service.apply(Uncordoned(name, by))
+            agents.released(name)
+
+    return await _changed(call, act)
 
 
 async def remove(call: Call, agents: Agents) -> Response:
@@ -85,10 +96,13 @@ async def remove(call: Call, agents: Agents) -> Response:
     return answer({"name": name, "removed": True})
 
 
-async def _host_changed(call: Call) -> Response:
-    shown = _host(call.service, call.path("name"))
+async def _changed(call: Call, act: Callable[[], None]) -> Response:
+    """The host after what was asked, and whether that changed anything: to ask twice is no error."""
+    before = _host(call.service, call.path("name"))
+    act()
+    after = _host(call.service, call.path("name"))
     await call.service.durable()
-    return answer(shown)
+    return answer({**after, "changed": after != before})
 
 
 async def pools(call: Call) -> Response:

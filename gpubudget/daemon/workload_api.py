@@ -162,12 +162,25 @@ async def _decided(call: Call, event: Cancelled | RequeueRequested | Moved) -> R
             f"{event.workload} belongs to {record.spec.owner}; {call.token.name} neither owns nor manages it",
             hint="ask its owner, a manager of its budget or an administrator",
         )
-    if event.workload not in call.service.records.active:
+    changed = not _is_so(event, record)
+    if changed and event.workload not in call.service.records.active:
         raise ConflictError(f"{event.workload} has ended: {record.state.value}")
-    call.service.apply(event)
+    if changed:
+        call.service.apply(event)
     shown = record.public()
     await call.service.durable()
-    return answer(shown)
+    return answer({**shown, "changed": changed})
+
+
+def _is_so(event: Cancelled | RequeueRequested | Moved, record: Record) -> bool:
+    """Whether a workload is as somebody wants it already: to ask twice is no error."""
+    match event:
+        case Cancelled():
+            return record.state is WorkloadState.CANCELLED or record.reason == "stopping: cancelled"
+        case Moved(_, budget):
+            return record.ended is None and record.spec.budget == budget
+        case _:
+            return False
 
 
 async def logs(call: Call, agents: Agents) -> Response:

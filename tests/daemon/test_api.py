@@ -185,16 +185,37 @@ def test_owner_managers_and_administrators_decide_about_a_workload(daemon: Daemo
     assert daemon.api()("POST", f"/v1/workloads/{ids[3]}/cancel")["state"] == "stopping"
 
 
-def test_an_ended_workload_cannot_be_cancelled(daemon: Daemon) -> None:
-    """Cancelling a waiting workload ends it; doing so again is a conflict, and an unknown one is not found."""
+def test_to_cancel_twice_is_no_error(daemon: Daemon, agents: list[FakeAgent]) -> None:
+    """While it stops or when it has ended, the second answer says that nothing changed; so for a move."""
+    alice, wide = daemon.user("alice"), {**JOB, "gpus": 16}
+    ran, waits = (alice("POST", "/v1/workloads", wide)["id"] for _ in range(2))
+    for agent in agents:
+        agent.sync()
+    path = f"/v1/workloads/{waits}/move"
+    assert alice("POST", path, {"budget": "lang/a"})["changed"] is False
+    for workload, state in ((waits, "cancelled"), (ran, "stopping")):
+        answers = [alice("POST", f"/v1/workloads/{workload}/cancel", {}) for _ in range(2)]
+        assert [(each["state"], each["changed"]) for each in answers] == [(state, True), (state, False)]
+    for agent in agents:
+        agent.sync()
+        agent.sync()
+    found = alice("POST", f"/v1/workloads/{ran}/cancel", {})
+    assert (found["state"], found["changed"]) == ("cancelled", False)
+    assert "has ended" in problem(alice, "POST", path, {"budget": "lang/a"}, 409)["detail"]
+
+
+def test_an_ended_workload_cannot_be_cancelled(daemon: Daemon, agents: list[FakeAgent]) -> None:
+    """One that has finished is not what was asked for; an unknown one is not found."""
     alice = daemon.user("alice")
     made = alice("POST", "/v1/workloads", JOB)
-    assert made["state"] == "pending"
-    assert alice("POST", f"/v1/workloads/{made['id']}/cancel", {})["state"] == "cancelled"
-    assert "has ended: cancelled" in problem(alice, "POST", f"/v1/workloads/{made['id']}/cancel", {}, 409)["detail"]
+    agent = next(each for each in agents if each.host in made["attempt"]["placement"])
+    agent.sync()
+    agent.exit(made["id"])
+    agent.sync()
+    assert "has ended: finished" in problem(alice, "POST", f"/v1/workloads/{made['id']}/cancel", {}, 409)["detail"]
     problem(alice, "POST", "/v1/workloads/w999999/cancel", {}, 404)
     problem(alice, "GET", "/v1/workloads/nonsense", None, 404)
-    assert alice("GET", f"/v1/workloads/{made['id']}/explain")["state"] == "cancelled"
+    assert alice("GET", f"/v1/workloads/{made['id']}/explain")["state"] == "finished"
 
 
 def test_a_waiting_workload_moves_to_a_budget_of_its_owner(daemon: Daemon) -> None:

@@ -99,10 +99,27 @@ def test_a_drain_by_a_person_repairs_unless_it_holds(daemon: Daemon, agents: lis
     assert agents[1].sync()["repair"] is None
     admin = daemon.api()
     assert admin("GET", "/v1/hosts/h2")["state"] == "drained"
-    status, found, _ = admin.send("POST", "/v1/hosts/h2/drain", {"reason": "again", "hold": True})
-    assert (status, found["detail"]) == (409, "host h2 is drained already")
     assert admin("POST", "/v1/hosts/h2/uncordon", {})["state"] == "ready"
     assert admin("GET", "/v1/hosts/h2")["hold"] is False
+
+
+def test_to_ask_twice_for_the_same_of_a_host_is_no_error(daemon: Daemon, agents: list[FakeAgent]) -> None:
+    """The second answer says that nothing changed, and nothing has: not the reason either, and not the log."""
+    admin = daemon.api()
+    steps = [("cordon", {}), ("uncordon", {}), ("drain", {"hold": True}), ("drain", {}), ("uncordon", {})]
+    for action, body in steps:
+        answers, logged = [], []
+        for reason in ("first", "second"):
+            given = body if action == "uncordon" else {"reason": reason, **body}
+            answers.append(admin("POST", f"/v1/hosts/h1/{action}", given))
+            logged.append(admin("GET", "/v1/events?limit=0")["next"])
+        assert [answer.pop("changed") for answer in answers] == [True, False]
+        assert answers[0] == answers[1]
+        assert logged[0] == logged[1]
+    admin("POST", "/v1/hosts/h1/drain", {"reason": "x"})
+    assert agents[0].sync()["repair"]
+    assert admin("POST", "/v1/hosts/h1/drain", {"reason": "x"})["changed"] is False
+    assert admin("POST", "/v1/hosts/h1/drain", {"reason": "x", "hold": True}, 409)["hint"]
 
 
 def test_a_drain_can_be_cancelled(daemon: Daemon, agents: list[FakeAgent]) -> None:
