@@ -1,4 +1,4 @@
-"""``drain``, ``cordon`` and ``uncordon``: what a person does with hosts."""
+"""``drain``, ``cordon``, ``uncordon`` and ``remove-host``: what a person does with hosts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import click
 
-from gpubudget.cli.client import Answer, Client
+from gpubudget.cli.client import Answer, Client, segment
 from gpubudget.cli.connect import connected
-from gpubudget.cli.each import post_each, show
-from gpubudget.cli.output import Format, output_option
+from gpubudget.cli.each import ask_each, post_each, show
+from gpubudget.cli.output import Format, output_option, say
 from gpubudget.cli.values import HOST
 from gpubudget.cli.views import HOSTS
 
@@ -62,3 +62,25 @@ def cordon(client: Client, /, *, hosts: tuple[str, ...], reason: str, output: Fo
 def uncordon(client: Client, /, *, hosts: tuple[str, ...], output: Format) -> int:
     """Give every cordoned, draining or drained HOST back to work."""
     return _each(client, hosts, "uncordon", {}, output)
+
+
+@click.command(
+    epilog="""\b
+Example:
+  gpubudget drain h2 --hold --reason "goes back to its maker"
+  gpubudget remove-host h2                   # when it is empty and its agent has been stopped"""
+)
+@_many
+@connected
+def remove_host(client: Client, /, *, hosts: tuple[str, ...]) -> int:
+    """Forget every HOST for good: one that is drained, cordoned or lost, and holds no work.
+
+    Stop its agent first: a host whose agent reports is taken in anew. Its token stays valid until `token revoke`.
+    """
+
+    def ask(name: str) -> Answer:
+        found: Answer = client.delete(f"/v1/hosts/{segment(name)}")
+        say(f"{name} is removed")
+        return found
+
+    return ask_each(hosts, ask)[1]

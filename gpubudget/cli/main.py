@@ -55,6 +55,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "drain": ("hosts:drain", "Empty a host as protections end, and repair it."),
         "cordon": ("hosts:cordon", "Place nothing new on a host."),
         "uncordon": ("hosts:uncordon", "Give a host back to work."),
+        "remove-host": ("hosts:remove_host", "Forget a host that is gone for good."),
         "simulate": ("simulate:simulate", "Play a trace through the scheduler and report what came of it."),
         "audit": ("audit:audit", "Recompute placements, ledger and preemptions from an event log."),
     },

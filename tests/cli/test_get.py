@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from tests.cli.cluster import GPUBUDGET, Cluster, until
+from gpubudget.cli.client import Client
+from tests.cli.cluster import GPUBUDGET, GPUS, Cluster, until
 
 Cli = Callable[..., tuple[int, str, str]]
 KINDS = ["budgets", "workloads", "hosts", "reservations", "pools"]
@@ -179,3 +180,20 @@ def test_hosts_are_cordoned_drained_and_given_back(
     until(lambda: states() == ["drained", "drained"], "the empty hosts' being drained")
     assert alice("uncordon", "h1", "h2")[0] == 0
     until(lambda: states() == ["ready", "ready"], "the hosts' return")
+    assert alice("uncordon", "h1") == (0, "h1\n", "h1 is ready; nothing changed\n")
+
+
+def test_a_host_is_removed_for_good(alice: Cli, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one; one that works is told what to do first, and a name that there is not is an error."""
+    with cluster.client("admin") as admin:
+        token = admin.post("/v1/tokens", {"name": "h7", "role": "agent", "host": "h7"})["token"]
+    with Client(cluster.url, token) as agent:
+        agent.post("/v1/agents/h7/sync", {"pool": "a100", "gpus": GPUS, "boot_id": "b"})
+    assert alice("remove-host", "h7")[0] == 4
+    monkeypatch.setenv("GPUBUDGET_TOKEN", cluster.tokens["admin"])
+    code, _, err = alice("remove-host", "h7")
+    assert (code, err) == (1, "error: host h7 is ready\nhint: this is possible while it is lost, drained, cordoned\n")
+    assert alice("cordon", "h7")[0] == 0
+    code, _, err = alice("remove-host", "h7", "nowhere")
+    assert (code, err) == (1, "h7 is removed\nerror: there is no host 'nowhere'\n")
+    assert alice("get", "hosts", "-o", "name")[1] == "h1\nh2\n"

@@ -120,11 +120,11 @@ def test_debugging_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_command_that_is_missing(cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """A command whose module is not installed says so."""
-    monkeypatch.setitem(SECTIONS["Other"], "simulate", ("nowhere:simulate", ""))
-    assert cli("simulate") == (
+    monkeypatch.setitem(SECTIONS["Other"], "missing", ("nowhere:missing", ""))
+    assert cli("missing") == (
         1,
         "",
-        "error: this installation has no command 'simulate'\nhint: install gpubudget anew\n",
+        "error: this installation has no command 'missing'\nhint: install gpubudget anew\n",
     )
 
 
