@@ -79,7 +79,7 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         else:
             hosts = pool.still_grown(hosts) | pool.grown  # also where victims leave more than was needed
             pool.grown = 0
-    if pool.fillers.root.mask | pool.stray.mask:
+    if pool.index.having(FREE, 1) and pool.fillers.root.mask | pool.stray.mask:
         _unallocated(state, pool)
     pool.passing = False
 

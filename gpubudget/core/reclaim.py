@@ -42,14 +42,18 @@ def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Reclaim | Non
 
 def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Reclaim | None:
     """The same if attempts past their minimum must be stopped too: those of the budgets of ``legal`` and below."""
-    hosts &= pool.index.having(RIPE, shape.each)
-    useful = pool.index.having(UNALLOCATED, shape.each)
-    for node in legal:
-        useful |= node.where
-    hosts &= useful
+    hosts &= pool.index.having(RIPE, shape.each) & (pool.index.having(UNALLOCATED, shape.each) | where(legal))
     if hosts.bit_count() < shape.hosts:
         return None
     return _cheapest(pool.hosts_of(hosts), shape, legal, now)
+
+
+def where(legal: Iterable[Node]) -> int:
+    """The bits of the hosts on which attempts past their minimum of these budgets or below run."""
+    found = 0
+    for node in legal:
+        found |= node.where
+    return found
 
 
 def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:

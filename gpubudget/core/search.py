@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpubudget.core import reclaim
 from gpubudget.core.fairshare import legal_siblings
-from gpubudget.core.placement import EVERY, RIPE, ROOM, Shape
+from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Queue, Rank, Workload
 from gpubudget.core.reservation import blocked_hosts
@@ -45,25 +45,34 @@ def find_place(
 
     ``timid`` workloads stop nobody.
     """
-    now, index, hosts = state.now, pool.index, search.hosts
+    now, index, hosts, each = state.now, pool.index, search.hosts, shape.each
+    legal: set[Node] | None = None  # whose attempts past their minimum may be stopped, once it is asked
     kept = pool.reservation
-    if kept is not None and kept.workload is not workload and kept.bits & hosts:
-        free = index.best(ROOM, shape, hosts & ~kept.bits)
-        if free is not None:
-            return Place(hosts_at(pool, free), [])
-        tier = ROOM if timid else RIPE
-        roomy = index.having(tier, shape.each) & hosts
-        if roomy.bit_count() < shape.hosts:
-            return None
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, roomy, now)
-    free = index.best(ROOM, shape, hosts)
+    others = kept is not None and kept.workload is not workload and kept.bits & hosts != 0
+    free = index.best(ROOM, shape, hosts & ~kept.bits if kept is not None and others else hosts)
     if free is not None:
         return Place(hosts_at(pool, free), [])
+    if timid:
+        useful = index.having(ROOM, each) & hosts
+    else:
+        useful = index.having(RIPE, each) & hosts
+        easy = index.having(UNALLOCATED, each) & hosts
+        if easy.bit_count() < shape.hosts and useful.bit_count() >= shape.hosts:  # some of allocated work must go
+            legal = legal_siblings(leaf, shape.hosts * each * workload.min_runtime, now, search.contested)
+            useful &= reclaim.where(legal) | easy
+    if useful.bit_count() < shape.hosts:
+        return None
+    if kept is not None and others:
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now)
+        free = index.best(ROOM, shape, hosts)
+        if free is not None:
+            return Place(hosts_at(pool, free), [])
     if timid or leaf.starved:
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
-    if found is None and pool.budgets.root.ripe and (index.having(RIPE, shape.each) & hosts).bit_count() >= shape.hosts:
-        legal = legal_siblings(leaf, shape.hosts * shape.each * workload.min_runtime, now, search.contested)
+    if found is None and pool.budgets.root.ripe and (index.having(RIPE, each) & hosts).bit_count() >= shape.hosts:
+        if legal is None:
+            legal = legal_siblings(leaf, shape.hosts * each * workload.min_runtime, now, search.contested)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
     return None if found is None else Place(found.hosts, found.victims)
 
