@@ -13,6 +13,7 @@ from gpubudget.cli.output import Column, plain, say, table
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.audit import Auditor
 from gpubudget.sim.audit import audit as audit_lines
+from gpubudget.sim.eventfile import lines_of
 from gpubudget.units import about_share, format_gpu_hours
 
 _EXAMPLES = """\b
@@ -73,7 +74,7 @@ def audit(ctx: click.Context, log: BinaryIO, output: str) -> None:
 
 def _lines(log: BinaryIO) -> Iterator[bytes]:
     try:
-        yield from log
+        yield from lines_of(log)
     except OSError as error:
         raise InvalidInputError(f"the log cannot be read: {error.strerror}") from error
 

@@ -1,7 +1,7 @@
 """Reading an event log: one JSON object a line, in the public format, each line checked before anyone uses it.
 
 Knows the shapes of the lines and nothing of what they mean together. A line that is wrong becomes a ``Finding`` with
-its number; no input raises. Keys that are not known are let through, since the format may grow.
+its number; no line raises. Keys that are not known are let through, since the format may grow.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
-_LONGEST_LINE = 16 << 20
+from gpubudget.errors import InvalidInputError
+
+LONGEST_LINE = 16 << 20
+"""Bytes."""
 _LARGEST = 1 << 63
 _SHARE = re.compile(r"[0-9]{1,300}/0*[1-9][0-9]{0,299}", re.ASCII)
 
@@ -159,6 +162,19 @@ _OPTIONAL: dict[str, dict[str, _Shape]] = {
 }
 
 
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; raises InvalidInputError at one that is too long, before it fills the memory."""
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InvalidInputError(
+                f"line {number} of the log is longer than {LONGEST_LINE >> 20} MB",
+                hint="`gpubudget get events -o jsonl` prints a log",
+            )
+        yield line
+
+
 def read(lines: Iterable[bytes]) -> Iterator[Line | Finding]:
     """Each line of a log, in order, as a sound ``Line`` or a ``Finding`` that says what is wrong with it."""
     last = 0
@@ -198,8 +214,8 @@ def check(number: int, data: object) -> Line | Finding:
 
 def _parse(number: int, raw: bytes) -> object:
     """The JSON value of a line, or the finding that it is none."""
-    if len(raw) > _LONGEST_LINE:
-        return Finding(number, "line-too-long", f"the line has {len(raw)} bytes; at most {_LONGEST_LINE} are read")
+    if len(raw) > LONGEST_LINE:
+        return Finding(number, "line-too-long", f"the line has {len(raw)} bytes; at most {LONGEST_LINE} are read")
     try:
         return json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:

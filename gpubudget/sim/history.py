@@ -16,7 +16,7 @@ from gpubudget.core.budget import ROOT, Budget, DebugLane, Policy, Pool, Shares,
 from gpubudget.core.events import BudgetsApplied
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.errors import InvalidInputError
-from gpubudget.sim.eventfile import Finding, Line, read
+from gpubudget.sim.eventfile import Finding, Line, lines_of, read
 from gpubudget.sim.submission import BadRow, Ending, Failure, Fault, Scenario, SimHost, Submission, Workloads
 from gpubudget.sim.traces import unpacked
 from gpubudget.units import MINUTE
@@ -71,8 +71,8 @@ class _Story:
 def read_history(path: Path) -> Scenario:
     """The scenario that an event log tells of: its budgets, hosts, workloads and what happened to its hosts."""
     story = _Story()
-    with unpacked(path) as lines:
-        _listen(story, lines)
+    with unpacked(path) as file:
+        _listen(story, lines_of(file))
     if not story.trees or not story.hosts or not story.workloads:
         what = "budgets" if not story.trees else "hosts" if not story.hosts else "workloads"
         first = f"; line {story.bad[0].line}: {story.bad[0].why}" if story.bad else ""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from gpubudget.errors import InvalidInputError
+from gpubudget.sim.eventfile import LONGEST_LINE
 from gpubudget.sim.submission import BadRow, Ending
 from gpubudget.units import DAY, HOUR, MINUTE, SECOND, count
 
@@ -80,9 +81,11 @@ def reading(path: Path) -> Iterator[io.TextIOBase]:
 def first_line(path: Path) -> str:
     """The first line of a file that is not blank, by which its format is known."""
     with reading(path) as text:
-        for line in text:
+        while line := text.readline(LONGEST_LINE + 1):
             if "\0" in line:
                 raise InvalidInputError(f"{path} is binary, not a text", hint=_HINT)
+            if len(line) > LONGEST_LINE:
+                raise InvalidInputError(f"{path} begins with a line longer than {LONGEST_LINE >> 20} MB", hint=_HINT)
             if line.strip():
                 return line.strip()
     raise InvalidInputError(f"{path} is empty", hint=_HINT)

@@ -478,6 +478,14 @@ def test_the_command_prints_findings_with_their_lines_and_leaves_with_1() -> Non
     assert "\x1b" not in result.output
 
 
+def test_a_line_without_an_end_is_told_before_it_fills_the_memory() -> None:
+    """Also behind sound lines; whatever else there may be is not read."""
+    result = CliRunner().invoke(audit_command, ["/dev/zero"])
+    assert "line 1 of the log is longer than 16 MB" in str(result.exception)
+    result = CliRunner().invoke(audit_command, ["-"], input=json.dumps(SWAP[0]) + "\n" + "x" * (17 << 20))
+    assert "line 2 of the log is longer than 16 MB" in str(result.exception)
+
+
 def test_an_empty_log_is_an_error_not_a_success() -> None:
     """A log without any event is no proof of anything."""
     result = CliRunner().invoke(audit_command, ["-"], input="")

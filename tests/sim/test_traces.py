@@ -94,6 +94,7 @@ def test_a_row_that_cannot_be_is_left_out_and_named(tmp_path: Path, row: str, wh
         (HEADER + "j1,-5,,,1,60,,\n", "has no sound row; line 2: a negative time: it is submitted -5 s"),
         (b"\x00\x01\x02", "is binary, not a text"),
         (b"\x80\x81\xff\xfe", "is binary, not a text"),
+        (b"x" * (17 << 20), "begins with a line longer than 16 MB"),
         (HEADER.encode() + b"j1,\xff\n", "is binary, not a text"),
         (gzip.compress(b"x" * 9999)[:40], "is damaged"),
         ('{"at": 1}\n', "is an event log, not a trace of another cluster"),
