@@ -271,12 +271,13 @@ def _termination() -> Iterator[None]:
 
 
 def _show(report: Report, output: str, indent: int | None) -> None:
-    """The report on stdout; problems and errors, which are not its data, on stderr."""
+    """The report on stdout; errors, which are not its data, on stderr. Warnings are counted: cron mails stderr."""
     if output == "json":
         click.echo(json.dumps(with_rfc3339(to_json(report)), indent=indent, ensure_ascii=False))
         return
     for problem in report.problems:
-        click.echo(to_text(problem, prefix(report)), err=True)
+        if problem.is_error:
+            say(to_text(problem, prefix(report)))
     for line in lines(report):
         click.echo(line)
     if report.exit_code:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gpubudget.errors import GpuBudgetError
 from gpubudget.gitops.source import PROTOCOLS, without_secrets
@@ -88,28 +90,55 @@ def run_bytes(
     stdin: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
     """A finished git command. It and whatever it started is ended at the time limit, and if we are interrupted."""
-    pipe = subprocess.PIPE
+    child = _Child(["git", *arguments], stdin, {"cwd": folder, "env": env})
     try:
-        process = subprocess.Popen(
-            ["git", *arguments],  # noqa: S607 - the git of the PATH is meant
-            cwd=folder,
-            env=env,
-            stdin=pipe if stdin else subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise not_installed() from error
-    try:
+        process = child.started(shown)
         out, err = process.communicate(stdin or None, timeout=timeout)
     except BaseException as error:
-        _end(process)
+        child.end()
         if isinstance(error, subprocess.TimeoutExpired):
             hint = "see whether the place answers, or give a longer --timeout"
             raise RepositoryError(f"git {arguments[0]} on {shown} took longer than {timeout:g} s", hint=hint) from None
         raise
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+class _Child(threading.Thread):
+    """A process that cannot be lost: it is started in a thread of its own, where no signal's exception is raised."""
+
+    def __init__(self, command: list[str], stdin: bytes, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._error: OSError | None = None
+        self._command, self._options = command, options
+        self._stdin = subprocess.PIPE if stdin else subprocess.DEVNULL
+
+    def run(self) -> None:
+        """Start it."""
+        pipe = subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(
+                self._command, stdin=self._stdin, stdout=pipe, stderr=pipe, start_new_session=True, **self._options
+            )
+        except OSError as error:
+            self._error = error
+
+    def started(self, shown: str) -> subprocess.Popen[bytes]:
+        """Have it started; the process, which reads or writes at ``shown``."""
+        self.start()
+        self.join()
+        if self.process is not None:
+            return self.process
+        if isinstance(self._error, FileNotFoundError) and self._error.filename == self._command[0]:
+            raise not_installed() from self._error
+        raise RepositoryError(f"cannot run git in {shown}: {self._error and self._error.strerror}") from self._error
+
+    def end(self) -> None:
+        """End it if it was started, with all that it started."""
+        if self.ident is not None:
+            self.join()
+        if self.process is not None:
+            _end(self.process)
 
 
 def not_installed() -> RepositoryError:

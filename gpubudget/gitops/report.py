@@ -71,11 +71,17 @@ def lines(report: Report) -> list[str]:
     if report.signer:
         told.append(f"signed     by {report.signer}")
     if report.budgets:
-        told.append(f"validated  {_count(report.budgets, 'budget')}")
+        told.append(f"validated  {_count(report.budgets, 'budget')}{_warnings(report)}")
     told += [f"note       {note}" for note in report.notes]
     told += plan_lines(report.plan)
     told.append(f"{report.status.value:<9}  {_outcome(report)}")
     return told
+
+
+def _warnings(report: Report) -> str:
+    """How many there are; what they say is for those who edit the files, and not for every round."""
+    number = sum(not problem.is_error for problem in report.problems)
+    return f", {_count(number, 'warning')} (gpubudget validate shows them)" if number else ""
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -17,7 +17,7 @@ from gpubudget.cli.client import Client
 from gpubudget.core import plain
 from gpubudget.core.budget import Tree
 from gpubudget.gitops import reconcile as module
-from gpubudget.gitops import target
+from gpubudget.gitops import record, target
 from gpubudget.gitops.gitprocess import RepositoryError
 from gpubudget.gitops.lock import exclusive
 from gpubudget.gitops.plan import Action
@@ -310,6 +310,8 @@ def test_warnings_do_not_stop_a_tree(repo: GitRepo, run: Run) -> None:
     report = run()
     assert report.status is Status.APPLIED
     assert "manager-missing" in {diagnostic.rule for diagnostic in report.problems}
+    number = len(report.problems)
+    assert f"validated  2 budgets, {number} warnings (gpubudget validate shows them)" in lines(report)
 
 
 # drift
@@ -462,10 +464,16 @@ ENDS: dict[str, tuple[object, str, bool, int]] = {
     "after validating": (module, "load_tree", True, 1),
     "after asking the daemon": (Daemon, "applied", True, 1),
     "after comparing histories": (Repository, "is_ancestor", True, 1),
+    "before asking who is at work": (Daemon, "protected", False, 1),
+    "after asking who is at work": (Daemon, "protected", True, 1),
     "before sending": (Daemon, "apply", False, 1),
     "after sending": (Daemon, "apply", True, 1),
     "before reading back": (Daemon, "applied", False, 2),
+    "after reading back": (Daemon, "applied", True, 2),
+    "before the record": (record, "write", False, 1),
+    "after the record": (record, "write", True, 1),
 }
+SENT = list(ENDS)[-5:]
 
 
 @pytest.mark.parametrize("step", ENDS)
@@ -493,7 +501,7 @@ def test_an_end_between_any_two_steps_leaves_a_whole_tree(
         patch.setattr(where, name, ends)
         with pytest.raises(_Gone):
             run()
-    if step in {"after sending", "before reading back"}:
+    if step in SENT:
         assert server.commit == second
     else:
         assert (server.commit, json.dumps(server.applied)) == (first, old)
