@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpubudget.core.budget import Budget, Pool, Tree
 from gpubudget.errors import InvalidInputError
@@ -102,7 +104,7 @@ def test_a_title_keeps_what_a_title_can_hold() -> None:
 
 
 def test_a_real_dump_becomes_a_tree() -> None:
-    """Written by sacctmgr 22.05: accounts, users, coordinators, and Fairshare among siblings and users."""
+    """Accounts, users, coordinators and Fairshare, written by sacctmgr 22.05 (coldfront#531, ansible-slurm#38)."""
     made = of_slurm(DUMP)
     assert made.tree.cluster == "lab"
     assert shares(made.tree) == {
@@ -246,3 +248,26 @@ def test_what_is_no_table_of_budgets_is_one_sentence_with_the_line(text: str, sa
         of_table(text)
     assert said in caught.value.message
     assert caught.value.hint
+
+
+# anything
+
+PIECES = [
+    "Cluster - 'c'", "Parent - 'root'", "Account - 'a'", "User - 'u'", ":Fairshare=", ":Partition='p'", "'", ":", "=",
+    "budget,share\n", "budget;weight\n", "a/b", "/", ",", ";", "\t", '"', "50%", "1/3", "1", "\n", "\r", "\0", " ",
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=2_000)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=40).map("".join))
+def test_whatever_is_imported_makes_a_tree_or_is_one_sentence(text: str) -> None:
+    """Fragments of dumps and tables, and noise between them."""
+    for read in (of_slurm, of_table):
+        try:
+            made = read(text)
+        except InvalidInputError as error:
+            problem: InvalidInputError | None = error
+        else:
+            problem = None
+            assert made.tree.root.path == "/"
+        assert problem is None or ("\n" not in problem.message and problem.hint)
