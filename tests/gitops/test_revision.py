@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gpubudget.errors import ConflictError, InvalidInputError
-from gpubudget.gitops import objects
+from gpubudget.gitops import objects, repository
 from gpubudget.gitops.gitprocess import RepositoryError, environment
 from gpubudget.gitops.objects import Objects
 from gpubudget.gitops.repository import Repository, open_repository
@@ -174,6 +175,22 @@ def test_approvers_are_those_whom_the_message_names(repo: GitRepo, opened: Repos
     )
     commit = repo.commit({}, message)
     assert opened.commit(commit).approvers == ("Hanna <h@x>", "ravi")
+
+
+def test_a_commit_is_compared_with_its_id_and_bounded(
+    repo: GitRepo, opened: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was exchanged, or is larger than anything that is read, is never believed."""
+    commit = repo.commit({}, "words")
+    file = repo.path / ".git/objects" / commit[:2] / commit[2:]
+    monkeypatch.setattr(repository, "MAX_TOTAL_BYTES", 10)
+    with pytest.raises(RepositoryError, match="bytes long, more than 10"):
+        opened.commit(commit)
+    monkeypatch.undo()
+    file.chmod(0o600)
+    file.write_bytes(zlib.compress(zlib.decompress(file.read_bytes()).replace(b"Hanna", b"Honna")))
+    with pytest.raises(RepositoryError, match="is damaged"):
+        opened.commit(commit)
 
 
 # many objects at once
