@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import secrets
 import signal
@@ -19,6 +18,7 @@ import uvicorn
 from gpubudget.daemon.api import application
 from gpubudget.daemon.auth import Role
 from gpubudget.daemon.connection import Connection
+from gpubudget.daemon.dbfile import locked
 from gpubudget.daemon.service import Service, Settings
 from gpubudget.daemon.store import Store
 from gpubudget.errors import ConflictError, InvalidInputError, UsageError
@@ -63,31 +63,8 @@ def run(options: Options, ready: Callable[[str], None], stop: threading.Event | 
 
     Raises a GpuBudgetError where it cannot start, or had to stop.
     """
-    with _locked(options.db), _listening(options) as listener, Store(options.db) as store:
+    with locked(options.db), _listening(options) as listener, Store(options.db) as store:
         asyncio.run(_serve(options, store, listener, ready, stop))
-
-
-@contextlib.contextmanager
-def _locked(db: Path) -> Iterator[None]:
-    """Hold the database for this process alone."""
-    if not db.name or (db.exists() and not db.is_file()):
-        raise UsageError(f"{str(db)!r} is no file for a database", hint="name a file, new or old, with --db")
-    path = db.with_name(db.name + ".lock")
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InvalidInputError(
-            f"the database {db} cannot be opened: {error.strerror}", hint="name a file in a writable folder with --db"
-        ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ConflictError(
-            f"another daemon is using the database {db}", hint="stop it first, or name another file with --db"
-        ) from None
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

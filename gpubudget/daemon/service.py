@@ -309,6 +309,7 @@ class Service:
 
     async def _keep_time(self) -> None:
         while not self.closing.is_set():
+            self.store.check_files()
             now, wakeup = self.clock.now(), self.scheduler.next_wakeup()
             if wakeup is not None and wakeup <= now and self.failure is None:
                 with contextlib.suppress(GpuBudgetError):  # a failure is kept, and ends the daemon

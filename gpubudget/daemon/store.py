@@ -18,20 +18,13 @@ from typing import Any, Self
 
 from gpubudget.core.budget import ROOT
 from gpubudget.core.workload import ENDED
-from gpubudget.errors import GpuBudgetError
+from gpubudget.daemon.dbfile import StorageError, copy, explained, identities
 
 APPLICATION_ID = 0x67706275  # "gpbu": tells this program's files from others
 KEPT_SNAPSHOTS = 2
 ENDS = frozenset(state.value for state in ENDED)
 
 Row = tuple[Any, ...]
-
-
-class StorageError(GpuBudgetError):
-    """The database cannot be opened, read or written."""
-
-    status = 503
-    slug = "storage"
 
 
 _TABLES = """
@@ -123,7 +116,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _explained(path):
+        with explained(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds environments and hashes of tokens
             self._writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
@@ -133,6 +126,7 @@ class Store:
                 self._writer.close()
                 raise
             self._reader.execute("PRAGMA query_only=1")
+        self._files = identities(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -165,11 +159,34 @@ class Store:
                 db.execute(f"PRAGMA user_version={number}")
                 db.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
+    def check_files(self) -> None:
+        """Raise StorageError if the files that are open no longer stand at its path: nobody would find what is written.
+
+        All that they hold is saved beside it first, since it is gone as soon as they are closed.
+        """
+        if identities(self.path) == self._files:
+            return
+        saved = self.path.with_name(f"{self.path.name}.saved-{os.getpid()}")
+        try:
+            copy(self._reader, saved)
+            hint = f"all that was accepted is saved; put it back with gpubudget restore --db {self.path} {saved}"
+        except StorageError:
+            hint = "restore a backup"
+        raise StorageError(f"the database {self.path} was removed or replaced while the daemon ran", hint=hint)
+
+    def check_whole(self) -> None:
+        """Raise StorageError if its pages, indexes or references are damaged."""
+        for check in ("integrity_check(1)", "foreign_key_check"):
+            found = [row for row in self._all(f"PRAGMA {check}") if row != ("ok",)]
+            if found:
+                raise StorageError(f"the database {self.path} is damaged: {found[0]}", hint="take another backup")
+
     # Writing: one batch at a time.
 
     def put(self, batch: Batch) -> None:
         """Begin a transaction with all rows of a batch; ``commit`` must follow. Raises StorageError."""
-        with _explained(self.path):
+        self.check_files()
+        with explained(self.path):
             db = self._writer
             db.execute("BEGIN IMMEDIATE")
             for table, rows in batch.rows.items():
@@ -181,13 +198,13 @@ class Store:
 
     def commit(self) -> None:
         """Make what was put durable. Waits for the disk, so it is called in a thread. Raises StorageError."""
-        with _explained(self.path):
+        with explained(self.path):
             self._writer.execute("COMMIT")
 
     # Reading: committed rows only.
 
     def _all(self, query: str, *arguments: object) -> list[Row]:
-        with _explained(self.path):
+        with explained(self.path):
             return self._reader.execute(query, arguments).fetchall()
 
     def last_input(self) -> tuple[int, int]:
@@ -210,7 +227,7 @@ class Store:
 
     def inputs(self, after: int) -> Iterator[Row]:
         """(seq, at, event as JSON) of each input after one, in order."""
-        with _explained(self.path):
+        with explained(self.path):
             yield from self._reader.execute("SELECT seq, at, event FROM inputs WHERE seq > ? ORDER BY seq", (after,))
 
     def lines(self, after: int, limit: int, kinds: tuple[str, ...] = (), workload: str | None = None) -> list[Row]:
@@ -306,21 +323,3 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-
-
-_BROKEN = "check the disk, or restore the newest backup beside it"
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Says in one sentence what is wrong with a database."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"the database {path} cannot be opened: {error.strerror}", hint="name a writable file with --db"
-        ) from error
-    except sqlite3.Error as error:
-        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        hint = "make room and start it again; what was accepted is there" if full else _BROKEN
-        raise StorageError(f"the database {path} cannot be used: {error}", hint=hint) from error

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from gpubudget.cli.main import run_command
+from gpubudget.daemon.backup import restore
+from gpubudget.daemon.dbfile import StorageError
 from gpubudget.daemon.server import Options, parse_listen, run
 from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError, UsageError
-from tests.daemon.harness import Daemon, put_body, small_tree, stopped_at_end
+from tests.daemon.harness import Daemon, eventually, put_body, small_tree, stopped_at_end
 
 
 def test_it_ends_in_good_order_on_sigterm_and_sigint(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_a_database_has_one_daemon(tmp_path: Path) -> None:
     """A second one says so and ends; after the first has ended, the next may start."""
     with (
         stopped_at_end(Daemon(tmp_path)) as daemon,
-        pytest.raises(ConflictError, match="another daemon is using the database"),
+        pytest.raises(ConflictError, match="a daemon is using the database"),
     ):
         run(Options(daemon.db, port=0), lambda _url: None)
     with stopped_at_end(Daemon(tmp_path)) as daemon:
@@ -124,6 +127,28 @@ def test_a_time_in_which_healthy_hosts_would_be_lost_is_refused(
     assert run_command(["serve", f"--db={tmp_path / 'a.db'}", option]) == 64
     assert capsys.readouterr().err.startswith(f"error: {said}\nhint: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "without its log"])
+def test_a_database_that_is_taken_away_stops_the_daemon_and_is_saved(tmp_path: Path, what: str) -> None:
+    """Also when nobody asks anything; what was accepted is in the file that it names."""
+    with stopped_at_end(Daemon(tmp_path)) as daemon:
+        daemon.api()("PUT", "/v1/budgets", put_body(small_tree()))
+        kept = daemon.user("alice")("POST", "/v1/workloads", {"gpus": 1, "command": ["x"]})
+        if what == "replaced":
+            shutil.copy(daemon.db, tmp_path / "copy")
+            (tmp_path / "copy").replace(daemon.db)
+        else:
+            (daemon.db if what == "removed" else tmp_path / "daemon.db-wal").unlink()
+        eventually(lambda: daemon.error)
+        assert isinstance(daemon.error, StorageError)
+        assert daemon.error.message == f"the database {daemon.db} was removed or replaced while the daemon ran"
+        (saved,) = tmp_path.glob("daemon.db.saved-*")
+        assert daemon.error.hint.endswith(f"gpubudget restore --db {daemon.db} {saved}")
+    assert saved.stat().st_mode & 0o777 == 0o600
+    restore(saved, daemon.db)
+    with stopped_at_end(Daemon(tmp_path)) as again:
+        assert [each["id"] for each in again.api()("GET", "/v1/workloads")["workloads"]] == [kept["id"]]
 
 
 def test_a_disk_that_is_full_stops_the_daemon_and_loses_nothing(tmp_path: Path) -> None:

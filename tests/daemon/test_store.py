@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubudget.daemon.store import APPLICATION_ID, KEPT_SNAPSHOTS, MIGRATIONS, Batch, StorageError, Store
+from gpubudget.daemon.dbfile import StorageError
+from gpubudget.daemon.store import APPLICATION_ID, KEPT_SNAPSHOTS, MIGRATIONS, Batch, Store
 
 
 def raw(path: Path, statement: str) -> list[tuple[object, ...]]:
