@@ -63,6 +63,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "serve": ("serve:serve", "Run the daemon."),
         "agent": ("agent:agent", "Run the agent of one host."),
         "token": ("serve:token", "Create, list and revoke tokens."),
+        "backup": ("backup:backup", "Copy the daemon's database, checked, while it runs."),
+        "restore": ("backup:restore", "Put a backup in the place of the database."),
         "demo": ("demo:demo", "Show the whole loop on this machine."),
     },
     "Other": {
