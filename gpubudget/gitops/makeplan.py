@@ -117,7 +117,7 @@ class _Making:
             return None, []
         try:
             applied = Daemon(self._api).applied()
-            budgets: list[dict[str, Any]] = self._api.get("/v1/budgets")["budgets"]
+            budgets: list[dict[str, Any]] = self._api.get("/v1/budgets").get("budgets") or []
         except GpuBudgetError as error:
             if self._question.against is None:
                 raise

@@ -199,6 +199,23 @@ def test_a_daemon_with_other_budgets_than_git_is_told(planned: Path, server: Bud
     assert "but the daemon has no budgets by now" in cli("apply", str(planned)).err
 
 
+def test_drift_is_shown_below_the_plan(repo: GitRepo, planned: Path, server: BudgetsServer, cli: Cli) -> None:
+    """What the daemon has and git does not have, apart from the change, which it is no part of."""
+    tree = json.loads(planned.read_text())["tree"]
+    server.applied = {
+        "tree": tree,
+        "commit": repo.git("rev-parse", "main"),
+        "digest": json.loads(planned.read_text())["after"]["digest"],
+    }
+    repo.git("switch", "--quiet", "main")
+    done = cli("plan", "HEAD")
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert lines[0].startswith("No changes: HEAD (")
+    begin = lines.index("Drift: for its commit the daemon has what git has not. Applying takes this back:")
+    assert lines[begin + 2] == "~ language 50% -> 40% 50% -> 40% 12 -> 9.6 2,016 -> 1,613 share"
+    assert "Drift: 0 to add, 1 to change, 0 to move, 0 to remove; 1 more follows." in lines
+
+
 def test_what_was_sent_is_read_back(planned: Path, server: BudgetsServer, cli: Cli) -> None:
     """An answer that says yes is not enough."""
     before = json.loads(planned.read_text())["before"]

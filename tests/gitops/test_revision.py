@@ -220,7 +220,7 @@ def test_objects_are_read_by_their_ids_and_kept(
     monkeypatch.setattr(objects, "run_bytes", None)
     assert stored.contents([first], "blob", 10) == {first: b"a: 2\n"}
     assert stored.folders([folder], 999)[folder]
-    assert not (stored.sizes([]) or stored.contents([], "blob", 1) or stored.folders([], 1))
+    assert [stored.sizes([]), stored.contents([], "blob", 1), stored.folders([], 1)] == [{}, {}, {}]
 
 
 def test_objects_that_are_missing_of_another_kind_or_too_large_are_not_read(repo: GitRepo, stored: Objects) -> None:
