@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -288,3 +289,23 @@ def test_names_that_lead_elsewhere_are_never_read_as_budgets(repo: GitRepo, tmp_
             refusal(repo.path, tmp_path, "odd")
         else:
             assert load_tree(files, problems).tree is None
+
+
+def test_a_commit_that_is_not_what_its_id_says_is_not_believed(
+    repo: GitRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose author was changed in place, and one that is too long to be looked at."""
+    commit = repo.commit(FILES)
+    with open_repository(parse_source(str(repo.path)), tmp_path) as opened, monkeypatch.context() as patch:
+        patch.setattr(repository, "MAX_TOTAL_BYTES", 10)
+        with pytest.raises(GpuBudgetError, match="bytes long, more than 10"):
+            opened.commit(commit)
+    file = repo.path / ".git/objects" / commit[:2] / commit[2:]
+    content = zlib.decompress(file.read_bytes()).replace(b"Hanna", b"Honna")
+    file.chmod(0o600)
+    file.write_bytes(zlib.compress(content))
+    with (
+        open_repository(parse_source(str(repo.path)), tmp_path) as opened,
+        pytest.raises(GpuBudgetError, match=f"object {commit} is damaged"),
+    ):
+        opened.commit(commit)
