@@ -15,7 +15,7 @@ from gpubudget.cli.client import Answer, Client, segment
 from gpubudget.cli.connect import connected
 from gpubudget.cli.events import Selection, show_events
 from gpubudget.cli.follow import PATIENCE
-from gpubudget.cli.output import Column, Format, Row, output_option, rendered
+from gpubudget.cli.output import Column, Format, Row, output_option, rendered, say
 from gpubudget.cli.values import BUDGET, DURATION, Name, Whole
 from gpubudget.errors import NotFoundError, UsageError
 from gpubudget.units import SECOND
@@ -167,7 +167,7 @@ def get(
     kind = _APPLIED if more["history"] else KINDS[what]
     if watch:
         _watch(client, kind, name, filters, output, interval)
-    elif text := _text(client, kind, name, filters, output):
+    elif text := _text(client, kind, name, filters, output, warns=True):
         click.echo(text)
 
 
@@ -188,8 +188,10 @@ def _check_fit(what: str, options: dict[str, Any]) -> None:
         )
 
 
-def _text(client: Client, kind: Kind, name: str | None, filters: Filters, fmt: Format) -> str:
+def _text(client: Client, kind: Kind, name: str | None, filters: Filters, fmt: Format, *, warns: bool = False) -> str:
     answer, rows = kind.read(client, name, filters)
+    for warning in answer.get("warnings", []) if warns else []:
+        say(f"warning: {warning}")
     if fmt is Format.NAME:
         return "\n".join(dict.fromkeys(str(row[kind.key]) for row in rows))
     return rendered(answer, rows, kind.columns, fmt, name=kind.key)

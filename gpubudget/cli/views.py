@@ -87,6 +87,7 @@ def _gpu_hours(kind: str) -> Column:
 POOLS = [
     Column("POOL", lambda p: p["name"]),
     Column("HOSTS", lambda p: p.get("hosts"), right=True),
+    Column("DECLARED", lambda p: p.get("declared_hosts"), right=True),
     Column("GPUS", lambda p: p.get("gpus"), right=True),
     Column("FREE", lambda p: p.get("free"), right=True),
     *map(_gpu_hours, ("capacity", "allocated", "unallocated", "idle", "unavailable")),

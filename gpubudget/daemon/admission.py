@@ -1,12 +1,13 @@
 """From a request to submit to a workload that the core may see: the limits of the policy, the pools and the budgets.
 
-Pure: reads a body and the applied tree, changes nothing, and refuses with a sentence that names the numbers. What
-depends on the state of the cluster is the core's to decide.
+Pure: reads a body, the applied tree and how many hosts pools have, changes nothing, and refuses with a sentence that
+names the numbers. What depends on the state of the cluster is the core's to decide.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpubudget.core.budget import ROOT, Budget, DebugLane, Pool, Tree, parent_path
@@ -38,12 +39,12 @@ class Charge:
 
 
 class Book:
-    """The applied tree, and its budgets by path. Without a tree nothing is admitted."""
+    """The applied tree, its budgets by path, and how many hosts pools have. Without a tree nothing is admitted."""
 
-    __slots__ = ("_tree", "budgets")
+    __slots__ = ("_present", "_tree", "budgets")
 
-    def __init__(self, tree: Tree | None) -> None:
-        self._tree = tree
+    def __init__(self, tree: Tree | None, present: Callable[[str], int]) -> None:
+        self._tree, self._present = tree, present
         self.budgets: dict[str, Budget] = {} if tree is None else {budget.path: budget for budget in tree.budgets()}
 
     @property
@@ -52,6 +53,10 @@ class Book:
         if self._tree is None:
             raise ConflictError("no budgets have been applied yet", hint="run gpubudget reconcile first")
         return self._tree
+
+    def hosts(self, pool: Pool, least: int) -> int:
+        """How many hosts a pool should have or, where ``least`` are more than these, really has."""
+        return pool.hosts if least <= pool.hosts else max(pool.hosts, self._present(pool.name))
 
     def chargeable(self, path: str, by: Charge) -> None:
         """Raise RefusedError if there is no such budget, ForbiddenError if its owner may not spend it."""
@@ -91,7 +96,7 @@ def admit(data: object, where: str, workload: str, book: Book, by: Charge) -> tu
     fields.done()
 
     pools = _pools(tree, names)
-    _fits(pools, gpus, hosts)
+    _fits(book, pools, gpus, hosts)
     max_runtime = _runtimes(tree, min_runtime, max_runtime)
     if debug:
         max_runtime = _debug(tree.policy.debug, gpus, max_runtime)
@@ -157,23 +162,24 @@ def _pools(tree: Tree, names: tuple[str, ...] | None) -> list[Pool]:
     return [known[name] for name in names]
 
 
-def _fits(pools: list[Pool], gpus: int, hosts: int | None) -> None:
+def _fits(book: Book, pools: list[Pool], gpus: int, hosts: int | None) -> None:
     """Refuse what none of the pools could ever hold, with the sentence for the first of them."""
-    refusals = [refusal for pool in pools if (refusal := _misfit(pool, gpus, hosts)) is not None]
+    refusals = [refusal for pool in pools if (refusal := _misfit(book, pool, gpus, hosts)) is not None]
     if len(refusals) == len(pools):
         raise refusals[0]
 
 
-def _misfit(pool: Pool, gpus: int, hosts: int | None) -> RefusedError | None:
-    if gpus > pool.hosts * pool.gpus_per_host:
-        size = f"{count(pool.hosts, 'host')} of {pool.gpus_per_host} GPUs, {pool.hosts * pool.gpus_per_host} in all"
+def _misfit(book: Book, pool: Pool, gpus: int, hosts: int | None) -> RefusedError | None:
+    most = book.hosts(pool, max(-(-gpus // pool.gpus_per_host), hosts or 1))
+    if gpus > most * pool.gpus_per_host:
+        size = f"{count(most, 'host')} of {pool.gpus_per_host} GPUs, {most * pool.gpus_per_host} in all"
         return RefusedError(f"{gpus} GPUs are more than pool {pool.name} has: {size}", hint="ask for fewer GPUs")
     try:
         needed, _ = split(gpus, hosts, pool.gpus_per_host)
     except RefusedError as refusal:
         return refusal
-    if needed > pool.hosts:
-        return RefusedError(f"{needed} hosts are more than pool {pool.name} has: {pool.hosts}", hint="ask for fewer")
+    if needed > most:
+        return RefusedError(f"{needed} hosts are more than pool {pool.name} has: {most}", hint="ask for fewer")
     return None
 
 

@@ -30,7 +30,7 @@ LONGEST_WAIT = 60_000
 
 async def hosts(call: Call) -> Response:
     """GET /v1/hosts."""
-    return answer({"hosts": _hosts(call.service)})
+    return answer({"hosts": _hosts(call.service), "warnings": call.service.surplus})
 
 
 def _hosts(service: Service) -> list[dict[str, Any]]:
@@ -107,8 +107,12 @@ async def _changed(call: Call, act: Callable[[], None]) -> Response:
 
 async def pools(call: Call) -> Response:
     """GET /v1/pools."""
-    found = call.service.scheduler.pools(call.service.clock.now())
-    return answer({"pools": [views.pool(view) for view in found]})
+    service = call.service
+    tree = service.scheduler.tree
+    declared = {} if tree is None else {pool.name: pool.hosts for pool in tree.pools}
+    found = service.scheduler.pools(service.clock.now())
+    shown = [views.pool(view, declared.get(view.name, 0)) for view in found]
+    return answer({"pools": shown, "warnings": service.surplus})
 
 
 async def reservations(call: Call) -> Response:

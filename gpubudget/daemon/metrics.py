@@ -94,10 +94,17 @@ class Metrics(Collector):
         time = CounterMetricFamily(
             "gpubudget_pool_gpu_seconds", "GPU time of a pool by its use", labels=["pool", "use"]
         )
+        hosts = GaugeMetricFamily(
+            "gpubudget_pool_hosts", "Hosts of a pool: present, and declared in cluster.yaml", labels=["pool", "count"]
+        )
+        for spec in () if service.scheduler.tree is None else service.scheduler.tree.pools:
+            hosts.add_metric([spec.name, "declared"], spec.hosts)
         for pool in service.scheduler.pools(service.clock.now()):
+            hosts.add_metric([pool.name, "present"], pool.hosts)
             now.add_metric([pool.name, "all"], pool.gpus)
             now.add_metric([pool.name, "free"], pool.free)
             for use in ("allocated", "unallocated", "idle", "unavailable"):
                 time.add_metric([pool.name, use], getattr(pool, f"{use}_time") / SECOND)
+        yield hosts
         yield now
         yield time

@@ -35,7 +35,7 @@ from gpubudget.daemon.records import Program, Record, Records, workload_number
 from gpubudget.daemon.recovery import recover
 from gpubudget.daemon.store import Batch, Row, Store
 from gpubudget.errors import BrokenInvariantError, ConflictError, GpuBudgetError, NotFoundError
-from gpubudget.units import DAY, SECOND
+from gpubudget.units import DAY, SECOND, count
 
 _log = logging.getLogger(__name__)
 
@@ -89,12 +89,14 @@ class Service:
         self.hosts, self.states = recovered.hosts, recovered.states
         self.counters = store.counters()
         self.tokens = Tokens(store.tokens())
-        self.book = Book(self.scheduler.tree)
+        self.book = Book(self.scheduler.tree, self.hosts_in)
         self.metrics = Metrics(self)
         self.input, self.line = recovered.input, recovered.line
         self.next_number = store.last_workload() + 1
         self.committed_line = self.line
         self.applied: Row | None = next(iter(store.applied(1)), None)
+        self.surplus: list[str] = []
+        self._count_hosts()
         self.suspension: Row | None = next((row for row in store.suspensions(1) if row[3] is None), None)
         self.failure: GpuBudgetError | None = None
         self.closing = asyncio.Event()
@@ -160,7 +162,7 @@ class Service:
         records, batch = self.records, self._group.batch
         if exited is not None and (record := records.active.get(exited.spec.id)) is not None:
             record.exit_code = exited.exit_code()
-        gangs = []
+        gangs, counted = [], True
         changed = records.follow(event, decisions, now, batch)
         for decision in decisions:
             match decision:
@@ -169,21 +171,42 @@ class Service:
                     places = {host: list(gpus) for host, gpus in placement}
                     gangs.append(Gang.of(record.spec, record.program, attempt, places, ends_by))
                 case HostChanged(host, _, _, state):
+                    counted &= host in self.states
                     self.states[host] = state
                 case BudgetsChanged(tree):
-                    self.book = Book(tree)
+                    self.book, counted = Book(tree, self.hosts_in), False
                 case Stop(reason=reason):
                     self.metrics.stops.labels(reason.value).inc()
                 case _:
                     pass
         if isinstance(event, HostRemoved):
             self.states.pop(event.host, None)
+            counted = False
+        if not counted:
+            self._count_hosts()
         for workload in changed:
             record = records.active[workload]
             if exited is not None and workload == exited.spec.id and (failure := exited.failure()):
                 record.reason = f"{record.reason}: {failure}"[:1_000]
             records.settle(workload, self.scheduler.workload(workload), now, batch)
         return gangs
+
+    def hosts_in(self, pool: str) -> int:
+        """How many hosts a pool really has, in whatever state."""
+        return next((view.hosts for view in self.scheduler.pools(self.clock.now()) if view.name == pool), 0)
+
+    def _count_hosts(self) -> None:
+        """Note, and log when it is new, where more hosts report than the tree says; they are used like the others."""
+        pools = () if self.scheduler.tree is None else self.scheduler.tree.pools
+        found = [
+            f"pool {pool.name} has {count(present, 'host')}, and cluster.yaml says {pool.hosts}; all of them are used"
+            for pool in pools
+            if (present := self.hosts_in(pool.name)) > pool.hosts
+        ]
+        for warning in found:
+            if warning not in self.surplus:
+                _log.warning("%s", warning)
+        self.surplus = found
 
     def submit(self, spec: WorkloadSpec, program: Program) -> Record:
         """Let a new workload in, whose id has the next number; raises what the core refuses it with."""

@@ -41,11 +41,12 @@ def budgets(tree: Tree, views: list[BudgetView]) -> list[Object]:
     ]
 
 
-def pool(view: PoolView) -> Object:
-    """A pool: GPUs now, and GPU-milliseconds since the scheduler began."""
+def pool(view: PoolView, declared: int) -> Object:
+    """A pool: hosts (and how many the tree says) and GPUs now, and GPU-milliseconds since the scheduler began."""
     return {
         "name": view.name,
         "hosts": view.hosts,
+        "declared_hosts": declared,
         "gpus": view.gpus,
         "free": view.free,
         "capacity_gpu_ms": view.capacity_time,

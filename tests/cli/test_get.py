@@ -191,9 +191,11 @@ def test_a_host_is_removed_for_good(alice: Cli, cluster: Cluster, monkeypatch: p
         agent.post("/v1/agents/h7/sync", {"pool": "a100", "gpus": GPUS, "boot_id": "b"})
     assert alice("remove-host", "h7")[0] == 4
     monkeypatch.setenv("GPUBUDGET_TOKEN", cluster.tokens["admin"])
+    told = "warning: pool a100 has 3 hosts, and cluster.yaml says 2; all of them are used\n"
+    assert alice("get", "hosts")[2] == alice("get", "pools")[2] == told
     code, _, err = alice("remove-host", "h7")
     assert (code, err) == (1, "error: host h7 is ready\nhint: this is possible while it is lost, drained, cordoned\n")
     assert alice("cordon", "h7")[0] == 0
     code, _, err = alice("remove-host", "h7", "nowhere")
     assert (code, err) == (1, "h7 is removed\nerror: there is no host 'nowhere'\n")
-    assert alice("get", "hosts", "-o", "name")[1] == "h1\nh2\n"
+    assert alice("get", "hosts", "-o", "name") == (0, "h1\nh2\n", "")

@@ -205,6 +205,34 @@ def test_a_host_of_no_pool_is_told_so(daemon: Daemon) -> None:
     assert host_of(daemon, "h9")["state"] == "ready"
 
 
+def test_hosts_beyond_those_declared_count_everywhere_and_are_told(
+    daemon: Daemon, agents: list[FakeAgent], submit: Submit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Submit, placement and shares use all hosts that there are; lists, metrics and the log say that there are more."""
+    told = "pool h100 has 3 hosts, and cluster.yaml says 2; all of them are used"
+    alice, admin = daemon.user("alice"), daemon.api()
+    said = [alice.send("POST", "/v1/workloads", {**GANG, "gpus": 24})[1]["detail"]]
+    third = FakeAgent(daemon.user("h3", "agent", "h3"), "h3")
+    third.sync()
+    third.sync()
+    assert [record.message for record in caplog.records] == [told]
+    assert submit({**GANG, "gpus": 24})["state"] == "running"
+    said.append(alice.send("POST", "/v1/workloads", {**GANG, "gpus": 32})[1]["detail"])
+    assert said == [
+        "24 GPUs are more than pool h100 has: 2 hosts of 8 GPUs, 16 in all",
+        "32 GPUs are more than pool h100 has: 3 hosts of 8 GPUs, 24 in all",
+    ]
+    assert admin("GET", "/v1/budgets")["budgets"][0]["pools"]["h100"]["guarantee"] == "24/1"
+    answer = admin("GET", "/v1/pools")
+    assert [(pool["hosts"], pool["declared_hosts"]) for pool in answer["pools"]] == [(3, len(agents))]
+    assert answer["warnings"] == admin("GET", "/v1/hosts")["warnings"] == [told]
+    metrics = admin.send("GET", "/metrics")[1].decode()
+    assert 'gpubudget_pool_hosts{count="declared",pool="h100"} 2.0' in metrics
+    assert 'gpubudget_pool_hosts{count="present",pool="h100"} 3.0' in metrics
+    admin("PUT", "/v1/budgets", put_body(small_tree(hosts=3), "c2", descends_from="c1"))
+    assert admin("GET", "/v1/pools")["warnings"] == []
+
+
 @pytest.mark.parametrize("change", [{"pool": "b200"}, {"gpus": 4}])
 def test_a_host_that_works_stays_in_its_pool(
     daemon: Daemon, agents: list[FakeAgent], change: dict[str, Any], submit: Submit
