@@ -36,6 +36,7 @@ Examples:
 )
 @click.option(
     "--cache-dir",
+    envvar="GPUBUDGET_RECONCILE_CACHE_DIR",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where their records are kept.  [default: ~/.cache/gpubudget]",
 )
