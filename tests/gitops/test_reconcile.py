@@ -709,6 +709,18 @@ def test_while_suspended_the_plan_is_shown_and_nothing_is_sent(repo: GitRepo, se
     assert server.commit == second
 
 
+def test_what_was_refused_only_because_of_the_moment_is_tried_again(
+    repo: GitRepo, server: BudgetsServer, run: Run
+) -> None:
+    """Suspended before there is anything to show, the daemon itself refuses; once resumed, the same commit goes in."""
+    commit = repo.commit(TREE)
+    server.suspended = {"by": "hanna", "reason": "not yet", "at_ms": 0}
+    assert fails(run(), Status.REFUSED) == "nothing is applied since somebody suspended it"
+    server.suspended = None
+    assert run().status is Status.APPLIED
+    assert server.commit == commit
+
+
 # emergencies
 
 
