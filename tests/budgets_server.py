@@ -53,13 +53,13 @@ class BudgetsServer:
         assert set(body) - {"suspend"} == named | {"notes", "approvers", "plan"}
         if plain.digest(tree) != body["digest"]:
             return problem(422, "the digest is not that of the tree")
-        if self.applied:
-            if (self.applied["commit"], self.applied["digest"]) == (body["commit"], body["digest"]):
-                return 200, {"applied": False, "commit": body["commit"], "digest": body["digest"]}
-            if self.suspended and not body["force"]:
-                return problem(409, "nothing is applied since somebody suspended it")
-            if body["descends_from"] != self.applied["commit"] and not body["force"]:
-                return problem(409, f"{self.applied['commit']} is applied, not {body['descends_from']}")
+        new, old = (body["commit"], body["digest"]), self.applied
+        if old and (old["commit"], old["digest"]) == new:
+            return 200, {"applied": False, "commit": body["commit"], "digest": body["digest"]}
+        if self.suspended and not body["force"]:
+            return problem(409, "nothing is applied since somebody suspended it")
+        if old and body["descends_from"] != old["commit"] and not body["force"]:
+            return problem(409, f"{old['commit']} is applied, not {body['descends_from']}")
         if "suspend" in body:
             self.suspended = {"by": "robot", "reason": body["suspend"], "at_ms": 0}
         self.applied = {**body, "applied_ms": 0}
