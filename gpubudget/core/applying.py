@@ -78,7 +78,6 @@ def _regrow(state: State, pool: Pool, tree: Tree, renames: dict[str, str]) -> No
     pool.fillers.ledger.set_lookback(lookback, now, [*pool.fillers.leaves.values(), pool.stray])
     pool.budgets = _successor(pool.budgets, state, grow(tree.root, pool.name, now), renames, moves)
     pool.fillers = _successor(pool.fillers, state, grow(tree.root, pool.name, now), renames, moves)
-    pool.lane.ledger.set_lookback(lookback, now, pool.lane.people.values())
     for host in pool.hosts.values():
         for attempt in (*host.attempts.values(), *host.claims.values()):
             attempt.leaf = moves.get(attempt.leaf, attempt.leaf)

@@ -88,12 +88,16 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class DebugLane:
-    """GPUs of each pool kept for short workloads that ask for few GPUs (DESIGN 4.7 calls it the debug lane)."""
+    """GPUs of each pool kept for short workloads that ask for few GPUs (DESIGN 4.7 calls it the debug lane).
+
+    Who has used it for ``allowance`` GPU-milliseconds within the last day starts nothing more there for now.
+    """
 
     gpus: int
     max_gpus: int = 8
     max_runtime: int = 15 * MINUTE
     per_person: int = 1
+    allowance: int = 4 * HOUR
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,5 +195,6 @@ def _policy(policy: Policy) -> Line:
             "max_gpus": lane.max_gpus,
             "max_runtime_ms": lane.max_runtime,
             "per_person": lane.per_person,
+            "allowance_gpu_ms": lane.allowance,
         },
     }

@@ -27,7 +27,7 @@ from gpubudget.core.views import (
     Standing,
     WorkloadView,
 )
-from gpubudget.units import about_duration, count
+from gpubudget.units import about_duration, count, format_gpu_hours
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
@@ -230,7 +230,9 @@ def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> 
     if kept is not None and kept.workload is workload:
         start, estimate = max(kept.start, now), kept.estimate
     elif workload.allocated:
-        blocked = 0 if kept is None else blocked_hosts(pool, kept, workload, leaf, EVERY, now)
+        blocked = (
+            0 if kept is None else blocked_hosts(pool, kept, workload, leaf, EVERY, now, state.policy.grace_period)
+        )
         found = forecast(pool, workload, leaf, workload.shapes[pool.name], now, blocked)
         start, estimate = (None, False) if found is None else (found.start, True)
     reason = _why_waiting(workload, pool, leaf, rank, len(order), now)
@@ -259,6 +261,12 @@ def _why_waiting(workload: Workload, pool: Pool, leaf: Node, rank: int, waiting:
     elif wide >= shape.hosts:
         kept = sum(host.rooms[ROOM] >= shape.each for host in ready) < shape.hosts
         room += f"; those are kept for {'the debug lane' if kept else 'better-ranked work'}"
+    lane = pool.lane
+    if lane.spec is not None and lane.admits(workload.spec):
+        used = lane.person(workload.spec.owner).used(now)
+        if used >= lane.spec.allowance:
+            had, most = format_gpu_hours(used), format_gpu_hours(lane.spec.allowance)
+            room += f"; {workload.spec.owner} has had {had} GPU-hours of the debug lane in a day, of {most}"
     return f"{room}; {place}"
 
 

@@ -1,8 +1,9 @@
 """The debug lane: a few GPUs of a pool kept for short workloads that ask for few GPUs.
 
-Its workloads rank by each person's occupancy of the lane inside the lookback window, least first, then by submission;
-each person has at most ``per_person`` at once. The lane lives on ready hosts, moves when one leaves, and is charged to
-budgets like everything else; the ledger here is for its own order only.
+Its workloads rank by each person's occupancy of the lane in the last day, least first, then by submission; each person
+has at most ``per_person`` at once, and starts nothing more there once that occupancy has reached ``allowance``: who
+cuts long work into short pieces gets that much a day and one workload more. The lane lives on ready hosts, moves when
+one leaves, and is charged to budgets like everything else; the ledger here is for its own order only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from gpubudget.core.host import HostState
 from gpubudget.core.records import Attempt, Host, Workload
 from gpubudget.core.usage import Ledger
 from gpubudget.core.workload import WorkloadSpec
+from gpubudget.units import DAY
+
+WINDOW = DAY
+"""How long the lane remembers who has used it."""
 
 
 class Person:
@@ -31,15 +36,19 @@ class Person:
         self.running = 0
         self.waiting: list[tuple[int, str, Workload]] = []
 
+    def used(self, now: int) -> int:
+        """GPU-milliseconds of the lane that the person has had within the window."""
+        return self.at0 + self.slope * now
+
 
 class Lane:
     """The lane of one pool; ``spec`` is None where the policy keeps none."""
 
     __slots__ = ("ledger", "people", "spec")
 
-    def __init__(self, lookback: int, now: int) -> None:
+    def __init__(self, now: int) -> None:
         self.spec: DebugLane | None = None
-        self.ledger: Ledger[Person] = Ledger(lookback, now)
+        self.ledger: Ledger[Person] = Ledger(WINDOW, now)
         self.people: dict[str, Person] = {}
 
     @property
@@ -85,9 +94,12 @@ class Lane:
         if self.spec is None:
             return []
         ready = [
-            (person.at0 + person.slope * now, person.waiting[0][:2], person.waiting[0][2])
+            (person.used(now), person.waiting[0][:2], person.waiting[0][2])
             for person in self.people.values()
-            if person.waiting and person.running < self.spec.per_person and person.waiting[0][1] not in passed
+            if person.waiting
+            and person.running < self.spec.per_person
+            and person.used(now) < self.spec.allowance
+            and person.waiting[0][1] not in passed
         ]
         return [workload for _, _, workload in sorted(ready, key=lambda one: one[:2])]
 

@@ -214,7 +214,9 @@ def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, place: Pla
     launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
     kept = pool.reservation
     attempt = workload.attempt
-    if kept is not None and attempt is not None and attempt.allocated and not can_keep(pool, kept, attempt, state.now):
+    if kept is None or attempt is None or not attempt.allocated:
+        return
+    if not can_keep(pool, kept, attempt, state.now, state.policy.grace_period):
         pool.lapse()
 
 

@@ -74,7 +74,7 @@ class Pool:
         self.budgets = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
         self.fillers = Ranking(grow(root, name, now), Ledger[Node](policy.lookback, now))
         self.stray = Node("", None, Fraction(0))
-        self.lane = Lane(policy.lookback, now)
+        self.lane = Lane(now)
         self.kinds: list[tuple[Shape, bool]] = []
         self.numbers: dict[tuple[Shape, bool], int] = {}
         self.timid = 0

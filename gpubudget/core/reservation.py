@@ -58,11 +58,13 @@ def _when(one: tuple[int, int, bool, Host]) -> tuple[int, int]:
     return one[:2]
 
 
-def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, hosts: int, now: int) -> int:
+def blocked_hosts(
+    pool: Pool, kept: Reservation, workload: Workload, leaf: Node, hosts: int, now: int, grace: int
+) -> int:
     """The bits of those of ``hosts`` that are reserved, and where a start of ``workload`` now would delay that.
 
     One that ranks before the reservation's own workload delays it rightly. Others may use what the reservation does
-    not need, or anything if they can be stopped for it by then.
+    not need, or anything if they can be stopped for it by then; those who have to make way first may take ``grace``.
     """
     hosts &= kept.bits
     holder = kept.workload
@@ -70,7 +72,7 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
         return 0
     shape, each = holder.shapes[pool.name], workload.shapes[pool.name].each
     claimant = _Claimant(kept.leaf, shape.hosts * shape.each * holder.min_runtime, now)
-    until = now + workload.min_runtime
+    until = now + workload.min_runtime + grace
     if until <= kept.start and claimant.may_stop(leaf, until) == until:
         return 0
     blocked = 0
@@ -81,14 +83,14 @@ def blocked_hosts(pool: Pool, kept: Reservation, workload: Workload, leaf: Node,
     return blocked
 
 
-def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int) -> bool:
+def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int, grace: int) -> bool:
     """Whether the reserved hosts on which ``attempt`` was just placed can give their GPUs at the reserved time."""
     hosts = [host for host in attempt.hosts if kept.bits >> host.index & 1]
     if not hosts:
         return True
     shape = kept.workload.shapes[pool.name]
     claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.min_runtime, now)
-    until = now + attempt.workload.min_runtime
+    until = now + attempt.workload.min_runtime + (grace if attempt.promised else 0)
     if until <= kept.start and claimant.may_stop(attempt.leaf, until) == until:
         return True
     return all(claimant.room_by(host, kept.start) >= shape.each for host in hosts)

@@ -63,7 +63,7 @@ def find_place(
     if useful.bit_count() < shape.hosts:
         return None
     if kept is not None and others:
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now)
+        hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now, state.policy.grace_period)
         free = index.best(ROOM, shape, hosts)
         if free is not None:
             return Place(hosts_at(pool, free), [])

@@ -66,7 +66,7 @@ def _policy(policy: Policy) -> None:
         if not 0 <= getattr(policy, name) <= LONGEST:
             raise InvalidInputError(f"policy.{name} is {getattr(policy, name)} ms; 0 to ten years are possible")
     lane = policy.debug
-    if lane is not None and min(lane.gpus, lane.max_gpus, lane.max_runtime, lane.per_person) < 1:
+    if lane is not None and min(lane.gpus, lane.max_gpus, lane.max_runtime, lane.per_person, lane.allowance) < 1:
         raise InvalidInputError("policy.debug has a number below 1")
 
 

@@ -167,9 +167,10 @@ def _policy(file: str, entry: Value, problems: list[Diagnostic]) -> tuple[Policy
     for setting in (f.name for f in fields(DebugLane)):
         if setting in lane:
             places[f"debug.{setting}"] = value_place(file, lane, setting)
-            written = lane[setting]
-            found = _duration(written, places[f"debug.{setting}"], problems) if setting == "max_runtime" else written
-            values |= {setting: found} if type(found) is int else {}
+            value: object = lane[setting]
+            if setting in {"max_runtime", "allowance"}:
+                value = _duration(lane[setting], places[f"debug.{setting}"], problems)
+            values |= {setting: value} if type(value) is int else {}
     return replace(policy, debug=DebugLane(**values)), places
 
 

@@ -252,7 +252,7 @@ def _fields(before: Budget, after: Budget) -> tuple[str, ...]:
     return tuple(word for word, name in FIELDS.items() if getattr(before, name) != getattr(after, name))
 
 
-_DURATIONS = ("lookback", "runtime", "interval", "period", "soon", "backoff")
+_DURATIONS = ("lookback", "runtime", "interval", "period", "soon", "backoff", "allowance")
 
 
 def _settings(tree: Tree) -> dict[str, str]:

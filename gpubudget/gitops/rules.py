@@ -184,6 +184,7 @@ def policy(cluster: ClusterFile) -> Iterator[Diagnostic]:
     ]
     if lane:
         bounds.append(("debug.max_runtime", lane.max_runtime, SECOND, "1s", rules.lookback, "lookback"))
+        bounds.append(("debug.allowance", lane.allowance, SECOND, "1s", 366 * DAY, "366d"))
     for key, value, low, low_name, high, high_name in bounds:
         if low <= value <= high:
             continue

@@ -162,5 +162,6 @@ def _lane(lane: DebugLane) -> str:
             "max_gpus": str(lane.max_gpus),
             "max_runtime": format_duration(lane.max_runtime),
             "per_person": str(lane.per_person),
+            "allowance": format_duration(lane.allowance),
         }
     )

@@ -277,5 +277,6 @@ def _policy(data: dict[str, Any]) -> Policy:
             lane.get("max_gpus", usual_lane.max_gpus),
             lane.get("max_runtime_ms", usual_lane.max_runtime),
             lane.get("per_person", usual_lane.per_person),
+            lane.get("allowance_gpu_ms", usual_lane.allowance),
         ),
     )

@@ -39,6 +39,7 @@ from gpubudget.core.events import (
 from gpubudget.core.host import TRANSITIONS, HostState
 from gpubudget.core.views import ReservationView
 from gpubudget.core.workload import StopReason, WorkloadState
+from gpubudget.units import DAY
 from tests.core.oracles import WAITING, Job, Machine, Record, Run, cost
 
 _S = WorkloadState
@@ -193,7 +194,7 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert start.ends_by is not None
         assert now < start.ends_by <= now + spec.max_runtime
     if start.lane:
-        _in_the_lane(record, job, start.pool)
+        _in_the_lane(record, job, start.pool, now)
     elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
         for host in run.hosts:
             stay = (other for other in record.live(host) if other.allocated and not other.lane and not other.stopping)
@@ -207,8 +208,8 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert record.room(host) >= 0, f"3: GPUs of {host} that are kept for another go to {spec.id}"
 
 
-def _in_the_lane(record: Record, job: Job, pool: str) -> None:
-    """Only small and short workloads, and so many at once for each person."""
+def _in_the_lane(record: Record, job: Job, pool: str, now: int) -> None:
+    """Only small and short workloads, so many at once for each person, and so much within a day."""
     assert record.tree
     lane = record.tree.policy.debug
     assert lane
@@ -219,6 +220,15 @@ def _in_the_lane(record: Record, job: Job, pool: str) -> None:
     runs = [run for run in record.live() if run.lane and run.pool == pool]
     others = [run for run in runs if record.jobs[run.workload].spec.owner == job.spec.owner]
     assert len(others) < lane.per_person, f"{job.spec.owner} has {len(others)} in the lane and starts {job.spec.id}"
+    used = sum(
+        run.gpus * max(0, (now if run.ended is None else run.ended) - max(run.started, now - DAY))
+        for run in record.runs
+        if run.lane
+        and run.pool == pool
+        and run.started is not None
+        and record.jobs[run.workload].spec.owner == job.spec.owner
+    )
+    assert used < lane.allowance, f"{job.spec.owner} has had {used} GPU-ms of the lane and starts {job.spec.id}"
 
 
 def _best_ranked(record: Record, job: Job, pool: str, hosts: dict[str, int], now: int) -> None:

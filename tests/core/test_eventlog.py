@@ -162,7 +162,13 @@ def test_applied_budgets_are_told_with_the_shares_in_force() -> None:
     }
     policy = line.pop("policy")
     assert policy["lookback_ms"] == 7 * 24 * 3_600_000
-    assert policy["debug"] == {"gpus": 4, "max_gpus": 8, "max_runtime_ms": 900_000, "per_person": 1}
+    assert policy["debug"] == {
+        "gpus": 4,
+        "max_gpus": 8,
+        "max_runtime_ms": 900_000,
+        "per_person": 1,
+        "allowance_gpu_ms": 14_400_000,
+    }
     assert line == {
         "at": 50,
         "kind": "budgets_applied",

@@ -65,7 +65,7 @@ def test_the_lane_admits_what_asks_for_it_is_funded_short_small_and_on_one_host(
     change: dict[str, Any], *, admitted: bool
 ) -> None:
     """And there must be a lane."""
-    lane = Lane(1, 0)
+    lane = Lane(0)
     assert (lane.admits(SPEC), lane.gpus, lane.next_up(0, set())) == (False, 0, [])
     lane.spec = DebugLane(4)
     assert lane.admits(replace(SPEC, **change)) is admitted
@@ -220,15 +220,40 @@ def test_debug_work_where_there_is_no_lane_is_ordinary() -> None:
     assert small.do(Cancelled("d1")) == ["stopped d1/0 cancelled"]
 
 
-def test_usage_of_the_lane_is_forgotten_with_the_window() -> None:
+def test_usage_of_the_lane_is_forgotten_after_a_day() -> None:
     """Persons who used it long ago are equal again."""
-    small = Small(HALVES, policy=Policy(debug=DebugLane(4), lookback=60 * MINUTE))
+    small = with_lane()
     debug(small, "d1", "bob")
     small.wait(10)
     small.exit("d1")
-    small.wait(200)
+    small.wait(24 * 60)
     small.submit("a1", "a", 4, 400)
     debug(small, "d2", "cid", gpus=4)
     debug(small, "d3", "bob", gpus=4)
     debug(small, "d4", "ann", gpus=4)
     assert starts(small.exit("d2", Outcome.FINISHED)) == ["d3/1"]
+
+
+def test_who_has_had_the_days_allowance_of_the_lane_competes_outside_it() -> None:
+    """So long work cut into short pieces is no way around one's share; the next day it is open again."""
+    small = with_lane(allowance=20 * MINUTE)  # five minutes of all its GPUs
+    small.submit("b1", "b", 4, 400)
+    assert starts(debug(small, "d1", gpus=4)) == ["d1/1"]
+    small.wait(5)
+    small.exit("d1", Outcome.FINISHED)
+    assert starts(debug(small, "d2", gpus=4)) == []
+    assert starts(debug(small, "d3", "bob", gpus=4)) == ["d3/1"]
+    reason = small.scheduler.explain("d2", small.now * MINUTE).reason
+    assert "ann has had 0.3 GPU-hours of the debug lane in a day, of 0.3" in reason
+    debug(small, "d4", "cid", gpus=4)
+    assert "in a day" not in small.scheduler.explain("d4", small.now * MINUTE).reason
+    small.do(Cancelled("d4"))
+    small.exit("d3", Outcome.FINISHED)
+    assert small.wait(390) == []
+    assert stops(small.wait(10)) == ["b1/1"]
+    small.exit("b1")
+    assert not in_lane(small, "d2")
+    small.exit("d2", Outcome.FINISHED)
+    small.wait(24 * 60)
+    assert starts(debug(small, "d5", gpus=4)) == ["d5/1"]
+    assert in_lane(small, "d5")

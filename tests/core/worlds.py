@@ -98,7 +98,8 @@ class Forest:
     def _lane(self, percent: int) -> DebugLane | None:
         """A debug lane, or none."""
         gpus, each = self._chance.pick([1, 2, 4]), self._chance.pick([1, 2])
-        return DebugLane(gpus, max_gpus=2, per_person=each) if flip(self._chance, percent) else None
+        lane = DebugLane(gpus, max_gpus=2, per_person=each, allowance=self._chance.pick([10 * MINUTE, 4 * HOUR]))
+        return lane if flip(self._chance, percent) else None
 
     def _rename(self, parent: Shape, shape: Shape) -> None:
         """Rename a budget or move it below another; it and all below it say where they were."""

@@ -30,6 +30,7 @@ CLUSTER = {
     "policy.debug.max_gpus": "8",
     "policy.debug.max_runtime": "15m",
     "policy.debug.per_person": "1",
+    "policy.debug.allowance": "4h",
 }
 BUDGET = {
     "title": "Lab",

@@ -145,6 +145,7 @@ def test_settings_are_compared_by_name() -> None:
     after = replace(tree(pools=(replace(H100, hosts=5),), policy=policy), cluster="c", timezone="Europe/Berlin")
     assert settings(before, after) == (
         SettingChange("cluster", "cluster", "c"),
+        SettingChange("policy.debug.allowance", None, "4h"),
         SettingChange("policy.debug.gpus", None, "8"),
         SettingChange("policy.debug.max_gpus", None, "8"),
         SettingChange("policy.debug.max_runtime", None, "15m"),
