@@ -46,14 +46,14 @@ def grow(budget: Budget, pool: str, now: int, parent: Node | None = None) -> Nod
 
 def set_weights(siblings: list[Node]) -> None:
     """Set ``fold``, ``order`` and ``base``, so that ``usage * fold + order`` orders siblings by rank."""
-    funded = [node.share for node in siblings if node.share]
-    over = lcm(*(share.denominator for share in funded))
-    common = lcm(*(int(share * over) for share in funded))
-    by_tie = sorted(siblings, key=lambda node: (-node.share, node.path, not node.reserve))
-    for order, node in enumerate(by_tie):
-        node.base = 0 if node.share else LAST * len(siblings)
+    over = lcm(*[node.share.denominator for node in siblings])
+    weighted = [(node.share.numerator * (over // node.share.denominator), node) for node in siblings]
+    common = lcm(*[weight for weight, _ in weighted if weight])
+    weighted.sort(key=lambda one: (-one[0], one[1].path, not one[1].reserve))
+    for order, (weight, node) in enumerate(weighted):
+        node.base = 0 if weight else LAST * len(siblings)
         node.order = node.base + order
-        node.fold = common // int(node.share * over) * len(siblings) if node.share else 0
+        node.fold = common // weight * len(siblings) if weight else 0
 
 
 def parting(one: Node, other: Node) -> tuple[Node, Node]:
