@@ -315,6 +315,8 @@ class Record:
             return False
         if run.stopping or run.pool != pool or self.is_victim(run):
             return False
+        if run.lane:  # it ends by itself soon, also where a commit has taken the lane away meanwhile
+            return False
         if not run.allocated:
             return True
         if now < run.protected_until or run.budget is None or run.budget == job.budget:
