@@ -17,8 +17,8 @@ help:
 	@echo "make test    run the tests (ARGS='-k name' picks some)"
 	@echo "make check   format, lint, types, tests with branch coverage: what CI runs"
 	@echo "make bench   run each benchmark in turn and print its figures"
-	@echo "make compiled  build the core with mypyc in an environment of its own, for speed"
-	@echo "make check-compiled  the core's tests on that build"
+	@echo "make compiled  build the core and the simulator's engine with mypyc in an environment of its own, for speed"
+	@echo "make check-compiled  their tests on that build"
 	@echo "make fmt     put the code in its canonical form"
 
 demo: $(STAMP)
@@ -37,13 +37,13 @@ check: $(STAMP)
 bench: $(STAMP) $(COMPILED)
 	@set -e; for script in benchmarks/bench_*.py; do \
 	  [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
-	@echo "== benchmarks/bench_core.py, compiled"; \
-	  cd .venv-compiled/src && PYTHONPATH=. ../bin/python benchmarks/bench_core.py
+	@cd .venv-compiled/src; for name in core simulator; do \
+	  echo "== benchmarks/bench_$$name.py, compiled"; PYTHONPATH=. ../bin/python benchmarks/bench_$$name.py; done
 
 compiled: $(COMPILED)
 
 # The same source with its core compiled in place, in a copy with an environment of its own (about a minute).
-$(COMPILED): $(STAMP) setup.py $(wildcard gpubudget/core/*.py)
+$(COMPILED): $(STAMP) setup.py $(wildcard gpubudget/core/*.py gpubudget/sim/*.py)
 	@set -e; [ -x .venv-compiled/bin/python ] || $(BIN)/python -m venv .venv-compiled; \
 	echo "compiling into .venv-compiled"; \
 	rm -rf .venv-compiled/src; mkdir .venv-compiled/src; \
@@ -55,7 +55,7 @@ $(COMPILED): $(STAMP) setup.py $(wildcard gpubudget/core/*.py)
 	touch ../.installed
 
 check-compiled: $(COMPILED)
-	cd .venv-compiled/src && ../bin/python -m pytest tests/core $(ARGS)
+	cd .venv-compiled/src && ../bin/python -m pytest tests/core tests/sim/test_engine.py tests/sim/test_history.py $(ARGS)
 
 # The first interpreter that is new enough and can make an environment: a name on PATH may be a shim that cannot run.
 # An environment whose own interpreter no longer runs is made anew.

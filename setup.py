@@ -1,4 +1,4 @@
-"""The optional compiled build: the same core, compiled by mypyc where GPUBUDGET_COMPILE=1 is set at installation.
+"""The optional compiled build: the same source, its busiest modules compiled by mypyc where GPUBUDGET_COMPILE=1 is set.
 
 All else stands in pyproject.toml. Without the variable nothing is compiled and nothing more is needed; with it, mypy
 must be installed and pip be told not to isolate the build (``make compiled`` does both).
@@ -11,26 +11,29 @@ from setuptools import setup
 
 # What is called for every event. What is called now and then stays plain, and so do the values that are decoded from
 # plain data: compiled classes forget what their tuples hold.
-COMPILED = (
-    "applying",
-    "contest",
-    "decisions",
-    "fairshare",
-    "hosts",
-    "hoststate",
-    "lane",
-    "lifecycle",
-    "passes",
-    "placement",
-    "pool",
-    "reclaim",
-    "records",
-    "reservation",
-    "scheduler",
-    "search",
-    "state",
-    "usage",
-)
+COMPILED = {
+    "core": (
+        "applying",
+        "contest",
+        "decisions",
+        "fairshare",
+        "hosts",
+        "hoststate",
+        "lane",
+        "lifecycle",
+        "passes",
+        "placement",
+        "pool",
+        "reclaim",
+        "records",
+        "reservation",
+        "scheduler",
+        "search",
+        "state",
+        "usage",
+    ),
+    "sim": ("engine", "meters", "played", "stage"),
+}
 
 
 def modules() -> list[object]:
@@ -39,7 +42,7 @@ def modules() -> list[object]:
         return []
     from mypyc.build import mypycify  # noqa: PLC0415 - needed for the compiled build only
 
-    paths = [str(Path("gpubudget", "core", f"{name}.py")) for name in COMPILED]
+    paths = [str(Path("gpubudget", package, f"{name}.py")) for package, names in COMPILED.items() for name in names]
     built: list[object] = mypycify(paths, opt_level="3")
     return built
 
