@@ -7,10 +7,12 @@ and what would be too long is cut row by row, with a link to the whole. Knows no
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gpubudget.core.budget import ROOT, parent_path
 from gpubudget.gitops.markdown import Markdown, arrow, code, codes, environment, link, text
 from gpubudget.gitops.plan import Action, Change, Plan, PoolChange, Standing
 from gpubudget.gitops.review import Approval, Outcome, Replayed, Review, Side, checksum
@@ -147,10 +149,23 @@ def verdict(review: Review) -> Markdown:
         told.append(f"{lacking} of {count(len(review.approvals), 'decision')} {_verb(lacking, 'wait')} for approval.")
     elif review.approvals:
         told.append("All that is needed is approved.")
-    beyond = sum(live.beyond for live in review.live)
-    if beyond:
-        told.append(f"{count(beyond, 'GPU')} that {_verb(beyond, 'run')} now would be beyond the new guarantees.")
+    losing = _losing(review)
+    if losing:
+        told.append(f"{count(losing, 'GPU')} that {_verb(losing, 'run')} now would no longer be within a guarantee.")
     return Markdown(" ".join(told))
+
+
+def _losing(review: Review) -> int:
+    """Running GPUs that lose a guarantee; one that budgets above and below both lose is counted once."""
+    most = Counter({(live.pool, live.path): live.losing for live in review.live})
+    for depth in range(max((path.count("/") for _, path in most), default=0), -1, -1):
+        above: Counter[tuple[str, str]] = Counter()
+        for (pool, path), losing in most.items():
+            if path != ROOT and path.count("/") == depth:
+                above[pool, parent_path(path)] += losing
+        for place, losing in above.items():
+            most[place] = max(most[place], losing)
+    return sum(losing for (_, path), losing in most.items() if path == ROOT)
 
 
 def _listed(parts: list[str]) -> str:

@@ -26,9 +26,13 @@ def _path_before(change: Change) -> str:
 
 def _live(path: str, pool: PoolChange, now: Figures) -> Live:
     running, usage = now["running"], now["usage_gpu_ms"]
-    covered = pool.after.guarantee.__floor__() if pool.after else 0
+    before, after = (standing.guarantee.__floor__() if standing else 0 for standing in (pool.before, pool.after))
+    losing = (
+        max(min(running, before) - after, 0) if pool.after else 0
+    )  # of a removed budget the one above takes it over
     balance_after = _entitlement(pool, now["entitlement_gpu_ms"]) - usage
-    return Live(path, pool.pool, usage, now["balance_gpu_ms"], balance_after, running, max(running - covered, 0))
+    beyond = max(running - after, 0)
+    return Live(path, pool.pool, usage, now["balance_gpu_ms"], balance_after, running, beyond, losing)
 
 
 def _entitlement(pool: PoolChange, now: int) -> int:

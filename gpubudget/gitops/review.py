@@ -39,8 +39,9 @@ class Side:
 class Live:
     """How a budget of the plan stands in a pool right now, as the daemon says.
 
-    ``running`` is allocated GPUs, ``beyond`` how many of them its new guarantee does not cover, and
-    ``balance_after_gpu_ms`` the balance that it would have now if the plan were in force.
+    ``running`` is allocated GPUs, ``beyond`` how many of them its new guarantee does not cover, ``losing`` how many of
+    those the guarantee of today does cover, and ``balance_after_gpu_ms`` the balance that it would have now if the plan
+    were in force.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Live:
     balance_after_gpu_ms: int
     running: int
     beyond: int
+    losing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,14 +198,26 @@ def test_approvals_are_grouped_by_who_decides(reviewed: Reviewed) -> None:
 def test_what_runs_beyond_the_guarantee(reviewed: Reviewed) -> None:
     """It is in the verdict, and folded with the numbers; what is within is not shown."""
     live = (
-        Live("a", "h100", 9 * HOUR, 20 * HOUR, -30 * HOUR, 300, 1),
+        Live("a", "h100", 9 * HOUR, 20 * HOUR, -30 * HOUR, 300, 3, 1),
         Live("a", "b200", 9 * HOUR, 20 * HOUR, 10 * HOUR, 3, 0),
     )
     review = reviewed("  a: 50%\n", "  a: 40%\n", live=live)
     page = read(review)
-    assert "1 GPU that runs now would be beyond the new guarantees." in page.text
+    assert "1 GPU that runs now would no longer be within a guarantee." in page.text
     head = ("Budget", "Pool", "Running GPUs", "Beyond", "Balance in GPU-hours")
-    assert table(page, *head) == [["a", "h100", "300", "1", "20 → -30"]]
+    assert table(page, *head) == [["a", "h100", "300", "3", "20 → -30"]]
+
+
+def test_a_gpu_that_several_budgets_lose_counts_once(reviewed: Reviewed) -> None:
+    """Below ``a`` more is lost than by ``a`` itself, below ``b`` less; pools are added up."""
+
+    def lost(path: str, losing: int, pool: str = "h100") -> Live:
+        return Live(path, pool, 0, 0, 0, 99, losing, losing)
+
+    live = (lost("a/x", 4), lost("a", 5), lost("a/y/z", 3), lost("b", 6), lost("b/x", 2), lost("b/x", 1, "b200"))
+    assert "14 GPUs that run now" in verdict(reviewed("  a: 50%\n", "  a: 40%\n", live=live))
+    gains = (Live("a", "h100", 0, 0, 0, 99, 9, 0),)
+    assert "GPU" not in verdict(reviewed("  a: 50%\n", "  a: 60%\n", live=gains))
 
 
 def test_drift_stands_apart(reviewed: Reviewed) -> None:

@@ -36,7 +36,7 @@ def test_what_runs_beyond_the_new_guarantee_is_counted_in_whole_gpus() -> None:
     """A guarantee of 10.67 GPUs covers 10; a cut below what runs is told, and blocks nothing (KAI#1783)."""
     found = plan(tree(budget("a", "1/2")), tree(budget("a", "1/3")), 0)
     (one, root) = live(found, [standing("a", 14, 100, 1_600), standing("/", 3, 0, 0)])
-    assert one == Live("a", "h100", 100, 1_500, 1_600 * 2 // 3 - 100, 14, 4)
+    assert one == Live("a", "h100", 100, 1_500, 1_600 * 2 // 3 - 100, 14, 4, 4)
     assert (root.path, root.running, root.beyond) == ("/", 3, 0)
 
 
@@ -47,9 +47,16 @@ def test_a_moved_budget_is_known_by_its_former_path() -> None:
 
 
 def test_a_removed_budget_leaves_all_that_runs_uncovered() -> None:
-    """Its guarantee is gone, and so is its entitlement."""
+    """Its guarantee is gone, and so is its entitlement; the one above covers what goes on from now on."""
     found = plan(tree(budget("a", "1/2")), tree(), 0)
-    assert live(found, [standing("a", 16, 5, 10)])[0] == Live("a", "h100", 5, 5, -5, 16, 16)
+    assert live(found, [standing("a", 16, 5, 10)])[0] == Live("a", "h100", 5, 5, -5, 16, 16, 0)
+
+
+def test_what_was_beyond_already_loses_nothing() -> None:
+    """Of 20 GPUs, 4 are beyond today; a smaller share uncovers 6 more, a larger one none."""
+    for share, beyond, losing in (("10/32", 10, 6), ("18/32", 2, 0)):
+        one = live(plan(tree(budget("a", "1/2")), tree(budget("a", share)), 0), [standing("a", 20, 5, 10)])[0]
+        assert (one.beyond, one.losing) == (beyond, losing)
 
 
 def test_what_is_new_or_unknown_to_the_daemon_has_no_figures() -> None:
