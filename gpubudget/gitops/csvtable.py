@@ -70,7 +70,8 @@ def _rows(text: str, report: Report) -> list[tuple[int, Row]]:
     """The lines that are not empty, by number, as cells by the name of their column."""
     columns = _columns(text)
     if "budget" not in columns or ("share" in columns) == ("weight" in columns) or len(set(columns)) < len(columns):
-        raise InvalidInputError(f"the table has the columns {', '.join(columns)[:200] or 'nothing'}", hint=_HINT)
+        has = f"has the columns {', '.join(columns)[:200]}" if any(columns) else "is empty"
+        raise InvalidInputError(f"the table {has}", hint=_HINT)
     for name in columns:
         if name not in _KNOWN:
             report.add(1, f"the column {name[:60]!a} is not carried over")

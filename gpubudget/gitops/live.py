@@ -27,9 +27,7 @@ def _path_before(change: Change) -> str:
 def _live(path: str, pool: PoolChange, now: Figures) -> Live:
     running, usage = now["running"], now["usage_gpu_ms"]
     before, after = (standing.guarantee.__floor__() if standing else 0 for standing in (pool.before, pool.after))
-    losing = (
-        max(min(running, before) - after, 0) if pool.after else 0
-    )  # of a removed budget the one above takes it over
+    losing = max(min(running, before) - after, 0) if pool.after else 0  # the one above goes on with it
     balance_after = _entitlement(pool, now["entitlement_gpu_ms"]) - usage
     beyond = max(running - after, 0)
     return Live(path, pool.pool, usage, now["balance_gpu_ms"], balance_after, running, beyond, losing)

@@ -19,7 +19,7 @@ from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import Finding, Line, lines_of, read
 from gpubudget.sim.submission import BadRow, Ending, Failure, Fault, Scenario, SimHost, Submission, Workloads
 from gpubudget.sim.traces import unpacked
-from gpubudget.units import MINUTE
+from gpubudget.units import MINUTE, count
 
 _KEEPS = frozenset({"preempted", "drained", "forced"})
 _AWAY = {"lost": Fault.LOST, "draining": Fault.DRAIN}
@@ -174,10 +174,10 @@ def _submissions(story: _Story) -> tuple[tuple[Submission, ...], tuple[str, ...]
         found.append(Submission(told.at, spec, max(1, done), ending, told.gives_up))
     notes = ["How long each workload needs is what it ran in the log, without what was lost when it was stopped."]
     if still:
-        notes.append(f"{still:,} workloads had not ended in the log: they are taken to need no more than they had run.")
+        notes.append(f"{count(still, 'workload')} had not ended in the log: taken to need no more than they had run.")
     if cut:
         notes.append(
-            f"{cut:,} workloads ended preempted in the log: they are taken to need what they had run until then."
+            f"{count(cut, 'workload')} ended preempted in the log: taken to need what they had run until then."
         )
     if any(told.gives_up is not None for told in story.workloads.values()):
         notes.append(

@@ -151,6 +151,6 @@ def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan) -> 
         for refusal in result.refusals[:1]:
             many = sum(one.workloads for one in result.refusals)
             yield f"{count(many, 'workload')} refused under the tree {name}, such as: {refusal.reason}"
-    if scenario.workloads.bad_rows:
-        yield f"{count(len(scenario.workloads.bad_rows), 'row')} of the record could not be used."
+    for row in scenario.workloads.bad_rows[:1]:
+        yield f"{count(len(scenario.workloads.bad_rows), 'row')} of the record left out, such as: {row.why}."
     yield from scenario.workloads.assumptions

@@ -222,7 +222,7 @@ def test_weights_are_parts_of_the_sum_of_their_siblings(mark: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "the table has the columns nothing"),
+        ("", "the table is empty"),
         ("name,share\na,1%\n", "the table has the columns name, share"),
         ("budget,share,weight\n", "the table has the columns budget, share, weight"),
         ("budget,share,share\n", "the table has the columns budget, share, share"),

@@ -136,7 +136,7 @@ def test_what_was_preempted_for_good_needs_what_it_had_run(tmp_path: Path) -> No
         tmp_path, submitted(0, "w", resumable=False), started(0, "w"), of(70, "stopped", "w", reason="preempted")
     )
     assert scenario.workloads.submissions[0].run_time == 70
-    assert any("1 workloads ended preempted" in note for note in scenario.workloads.assumptions)
+    assert any("1 workload ended preempted" in note for note in scenario.workloads.assumptions)
 
 
 def test_who_was_cancelled_while_waiting_gives_up_at_that_moment(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_had_not_ended_is_flagged_or_left_out_by_name(tmp_path: Path) -> No
     )
     (found,) = scenario.workloads.submissions
     assert (found.spec.id, found.run_time) == ("w1", 60)
-    assert any("1 workloads had not ended" in note for note in scenario.workloads.assumptions)
+    assert any("1 workload had not ended" in note for note in scenario.workloads.assumptions)
     assert [(bad.line, bad.why) for bad in scenario.workloads.bad_rows] == [
         (4, "workload w2: it had not started when the log ended; nobody knows how long it runs"),
         (5, "workload w3: it was refused: too large; nobody knows how long it runs"),

@@ -130,7 +130,7 @@ def test_what_a_replay_cannot_know_is_told() -> None:
         "It has the hosts that there were, not those that the plan gives a pool.",
         "1 change of budgets in the time that is replayed did not happen in it: each tree holds throughout.",
         *[one for one in replayed(odd, same, larger).cautions if "refused under the tree after" in one],
-        "1 row of the record could not be used.",
+        "1 row of the record left out, such as: x.",
         "Users are drawn.",
     )
 
