@@ -18,10 +18,12 @@ from gpubudget.gitops.diagnostics import to_text
 from gpubudget.gitops.folder import load_folder, read_folder
 from gpubudget.gitops.gitprocess import configured, environment, reason, run
 from gpubudget.gitops.importing import slug
+from gpubudget.gitops.load import load_tree
 from gpubudget.gitops.scaffold import BUDGETS, CODEOWNERS, Answers, other_files, owners_file, tree_files
 from gpubudget.units import count
 
 _SECONDS = 60.0
+_OURS = (BUDGETS, ".github", "README.md", "schemas")
 _NOBODY = {"user.name": "gpubudget init", "user.email": "gpubudget@localhost"}
 
 
@@ -48,6 +50,7 @@ def init(*, folder: Path, manager: str | None, pools: Sequence[Pool], cluster: s
         answers = Answers(manager or slug(_login()), pools or (Pool("h100", 8, 16),), cluster)
     except InvalidInputError as error:
         raise UsageError(error.message, hint=error.hint) from error
+    _check(tree_files(answers))
     new = not (folder / ".git").exists() and not no_git
     budgets = folder / BUDGETS
     written = [] if budgets.exists() and any(budgets.iterdir()) else _write(folder, tree_files(answers))
@@ -64,6 +67,13 @@ def init(*, folder: Path, manager: str | None, pools: Sequence[Pool], cluster: s
     say(f"validated {count(sum(1 for _ in loaded.tree.budgets()), 'budget')} in {budgets}")
     if new:
         _commit(folder)
+
+
+def _check(files: dict[str, str]) -> None:
+    """The answers have to make a tree, before anything is written."""
+    loaded = load_tree({name.removeprefix(f"{BUDGETS}/"): text.encode() for name, text in files.items()})
+    if loaded.tree is None:
+        raise UsageError(loaded.diagnostics[0].message, hint="`gpubudget init --help` shows what can be answered")
 
 
 def _login() -> str:
@@ -90,7 +100,10 @@ def _write(folder: Path, files: dict[str, str]) -> list[str]:
 
 
 def _commit(folder: Path) -> None:
-    """Make the folder a repository with all that is in it as its first commit; a failure is told, the files stay."""
+    """Make the folder a repository, and what belongs to it its first commit; a failure is told, the files stay.
+
+    Other files that are there are left to their owner, who may not want them in git.
+    """
     mine = {name: value for name, value in os.environ.items() if name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))}
     env = environment(folder) | mine
 
@@ -101,7 +114,7 @@ def _commit(folder: Path) -> None:
         env = configured(env, _NOBODY)
     for arguments in (
         ("init", "--quiet", "--initial-branch=main"),
-        ("add", "--all"),
+        ("add", "--", *_OURS),
         ("commit", "--quiet", "--message", "Budgets"),
     ):
         done = git(*arguments)

@@ -207,6 +207,11 @@ def _verdict(error: Exception) -> tuple[str, str, int | None]:
             return error.format_message(), "", 1
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):
             return f"cannot write {error.filename or 'the output'}: {error.strerror}", "", 1
+        case FileNotFoundError(filename=None, errno=errno.ENOENT):  # what asking where one is comes to
+            return "the current folder is gone", "change to another one", None
+        case OSError(filename=str() | bytes() | os.PathLike() as file, strerror=str(why)):
+            hint = "check the path and its permissions; with GPUBUDGET_DEBUG=1 the command shows where it happened"
+            return f"{os.fsdecode(file)} cannot be used: {why}", hint, None
         case _:
             what = " ".join(str(error).split()) or "no further word"
             hint = "please report it; with GPUBUDGET_DEBUG=1 the command shows where it happened"

@@ -36,7 +36,8 @@ def read_folder(folder: Path) -> tuple[dict[str, bytes], list[Diagnostic]]:
         raise InvalidInputError(f"{folder} cannot be read: {_reason(error)}", hint="check its permissions") from None
     if CLUSTER_FILE not in names and BUDGET_FILE not in names:
         message = f"{folder} holds no budgets: it has neither {CLUSTER_FILE} nor {BUDGET_FILE}"
-        raise InvalidInputError(message, hint=_HINT)
+        inner = folder / "budgets"
+        raise InvalidInputError(message, hint=f"try {inner}" if "budgets" in names and inner.is_dir() else _HINT)
     reader = _Reader(str(folder))
     while reader.waiting and reader.size <= MAX_TREE_BYTES:
         reader.read_level(reader.waiting.pop())

@@ -73,12 +73,21 @@ def test_what_is_there_stays_as_it_is(cli: Cli) -> None:
     assert "error: the budgets in x/budgets are not valid" in wrong.err
 
 
+def test_only_what_belongs_to_it_is_committed(cli: Cli) -> None:
+    """A token that lies in the folder does not get into git."""
+    Path("secret.token").write_text("gpb_x")
+    assert cli("init").code == 0
+    assert GitRepo(Path()).git("status", "--porcelain") == "?? secret.token"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--manager", "A B"), 64, "the manager 'A B' is not a name"),
         (("--cluster", "../x"), 64, "the cluster '../x' is not a name"),
         (("--pool", "h100"), 64, "'h100' is no pool; write NAME=HOSTSxGPUS"),
+        (("--pool", "h100=0x8"), 64, "pools.h100.hosts is the number 0, less than 1"),
+        (("--pool", "a=1x8", "--pool", "a=2x8"), 64, "the key 'a' stands twice"),
         (("file",), 64, "is a file"),
         (("file/x",), 1, "cannot be written: Not a directory"),
     ],

@@ -87,6 +87,12 @@ def test_wrong_usage_is_one_sentence(
         (click.ClickException("no\nway"), 1, "error: no\nway\n"),
         (ValueError("odd\nthing"), 1, "error: an unexpected fault, ValueError: odd thing\nhint: please report it"),
         (ValueError(), 1, "error: an unexpected fault, ValueError: no further word\nhint: please report it"),
+        (
+            PermissionError(13, "No", "a/b"),
+            1,
+            "error: a/b cannot be used: No\nhint: check the path and",
+        ),
+        (TimeoutError("late"), 1, "error: an unexpected fault, TimeoutError: late\nhint: please report it"),
     ],
 )
 def test_endings(
@@ -103,6 +109,18 @@ def test_endings(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.lstrip().startswith(text)
+
+
+def test_names_and_places_that_the_machine_does_not_take(tmp_path: Path) -> None:
+    """A name that is too long, a folder that is gone: no fault of the program, so nobody is asked to report it."""
+    gone = f"mkdir gone && cd gone && rmdir ../gone && exec {GPUBUDGET}"
+    for command, said in (
+        (f"{GPUBUDGET} init {'a' * 300}", f"{'a' * 300}/.git cannot be used: File name too long"),
+        (f"{gone} plan HEAD", "the current folder is gone"),
+    ):
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"error: {said}\nhint: ch")
 
 
 def test_debugging_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,14 @@ def test_a_wrong_path_is_one_sentence_with_a_way_out(tree: Path, name: str, word
     assert caught.value.hint
 
 
+def test_the_folder_around_the_budgets_is_told_from_them(tmp_path: Path) -> None:
+    """Who names the repository in place of the folder in it is told where that is."""
+    (tmp_path / "budgets").mkdir()
+    with pytest.raises(InvalidInputError, match="holds no budgets") as caught:
+        load_folder(tmp_path)
+    assert caught.value.hint == f"try {tmp_path}/budgets"
+
+
 def test_a_file_beyond_the_size_bound_is_not_read_whole(tree: Path) -> None:
     """Of a file that is far too large just enough is read to say so."""
     with (tree / "budget.yaml").open("r+b") as file:
