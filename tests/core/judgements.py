@@ -194,7 +194,7 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert start.ends_by is not None
         assert now < start.ends_by <= now + spec.max_runtime
     if start.lane:
-        _in_the_lane(record, job, start.pool, now)
+        _in_the_lane(record, job, start.pool, now if run.claimed is None else run.claimed)
     elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
         for host in run.hosts:
             stay = (other for other in record.live(host) if other.allocated and not other.lane and not other.stopping)
@@ -208,8 +208,8 @@ def _start(record: Record, start: Start, now: int) -> None:
         assert record.room(host) >= 0, f"3: GPUs of {host} that are kept for another go to {spec.id}"
 
 
-def _in_the_lane(record: Record, job: Job, pool: str, now: int) -> None:
-    """Only small and short workloads, so many at once for each person, and so much within a day."""
+def _in_the_lane(record: Record, job: Job, pool: str, decided: int) -> None:
+    """Only small and short workloads, so many at once for each person, and so much within the day before ``decided``."""
     assert record.tree
     lane = record.tree.policy.debug
     assert lane
@@ -221,7 +221,7 @@ def _in_the_lane(record: Record, job: Job, pool: str, now: int) -> None:
     others = [run for run in runs if record.jobs[run.workload].spec.owner == job.spec.owner]
     assert len(others) < lane.per_person, f"{job.spec.owner} has {len(others)} in the lane and starts {job.spec.id}"
     used = sum(
-        run.gpus * max(0, (now if run.ended is None else run.ended) - max(run.started, now - DAY))
+        run.gpus * max(0, min(decided, decided if run.ended is None else run.ended) - max(run.started, decided - DAY))
         for run in record.runs
         if run.lane
         and run.pool == pool
