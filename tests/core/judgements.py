@@ -209,7 +209,7 @@ def _start(record: Record, start: Start, now: int) -> None:
 
 
 def _in_the_lane(record: Record, job: Job, pool: str, decided: int) -> None:
-    """Only small and short workloads, so many at once for each person, and so much within the day before ``decided``."""
+    """Only small and short workloads, so many at once for each person, so much within a day before ``decided``."""
     assert record.tree
     lane = record.tree.policy.debug
     assert lane
