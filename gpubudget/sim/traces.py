@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -72,20 +74,28 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[io.TextIOBase]:
-    """The text of a file, with the same care."""
+def reading(path: Path) -> Iterator[Iterator[str]]:
+    """The lines of a text, with the same care, and none that fills the memory."""
     with unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-        yield text
+        yield _lines(path, text)
+
+
+def _lines(path: Path, text: io.TextIOBase) -> Iterator[str]:
+    for number in itertools.count(1):
+        line = text.readline(LONGEST_LINE + 1)
+        if "\0" in line:
+            raise InvalidInputError(f"{path} is binary, not a text", hint=_HINT)
+        if len(line) > LONGEST_LINE:
+            raise InvalidInputError(f"{path} line {number} is longer than {LONGEST_LINE >> 20} MB", hint=_HINT)
+        if not line:
+            return
+        yield line
 
 
 def first_line(path: Path) -> str:
     """The first line of a file that is not blank, by which its format is known."""
-    with reading(path) as text:
-        while line := text.readline(LONGEST_LINE + 1):
-            if "\0" in line:
-                raise InvalidInputError(f"{path} is binary, not a text", hint=_HINT)
-            if len(line) > LONGEST_LINE:
-                raise InvalidInputError(f"{path} begins with a line longer than {LONGEST_LINE >> 20} MB", hint=_HINT)
+    with reading(path) as lines:
+        for line in lines:
             if line.strip():
                 return line.strip()
     raise InvalidInputError(f"{path} is empty", hint=_HINT)
@@ -175,23 +185,20 @@ def _csv(path: Path, text: Iterable[str], bad: list[BadRow]) -> Iterator[TraceRo
                     _ENDINGS.get(cells[state].lower()) if state is not None else None,
                 )
             except (ValueError, OverflowError):
-                names = [
-                    (header[submit], cells[submit]),
-                    (header[gpus], cells[gpus]),
-                    (header[duration], cells[duration]),
-                ]
-                bad.append(BadRow(line, _not_a_number(names)))
+                found = [(header[place], cells[place]) for place in (submit, gpus, duration)]
+                bad.append(BadRow(line, _not_a_number(found)))
     except csv.Error as error:
         raise InvalidInputError(f"{path} line {lines.line_num} is not CSV: {error}", hint=_HINT) from None
 
 
-def _not_a_number(named: list[tuple[str, str]]) -> str:
-    for name, cell in named:
+def _not_a_number(found: list[tuple[str, str]]) -> str:
+    """Which of these cells, with their columns, it is that cannot be read."""
+    for name, cell in found:
         try:
-            (int if name in _NAMES["gpus"] else float)(cell)
-        except ValueError:
-            return f"{name} is {cell[:40]!r}, not a number"
-    return "a time that is not a number"
+            int(cell) if name in _NAMES["gpus"] else _time(cell, 1)
+        except (ValueError, OverflowError):
+            return f"{name} is {cell[:40]!r}, not a {'whole ' * (name in _NAMES['gpus'])}number"
+    return "a number is too large"
 
 
 def _time(cell: str, unit: int) -> int:
@@ -224,6 +231,7 @@ def _lacks(path: Path, column: str, header: list[str]) -> InvalidInputError:
 # SWF
 
 _SWF_FIELDS = 18
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{0,15})?", re.ASCII)
 _SWF_ENDINGS = {"1": Ending.FINISHED, "0": Ending.FAILED, "5": Ending.CANCELLED}
 
 
@@ -233,7 +241,7 @@ def _is_swf(head: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    return text.lstrip("-").replace(".", "", 1).isdecimal()
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _swf(text: Iterable[str], bad: list[BadRow]) -> Iterator[TraceRow]:

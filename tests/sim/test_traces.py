@@ -68,8 +68,9 @@ def test_a_packed_trace_is_the_same(tmp_path: Path) -> None:
         ("j2,5,,,1,-60,,", "a negative time: it runs for -60 s"),
         ("j2,5,,,0,60,,", "it asks for 0 GPUs"),
         ("j2,soon,,,1,60,,", "submit_s is 'soon', not a number"),
-        ("j2,5,,,half,60,,", "gpus is 'half', not a number"),
-        ("j2,5,,,1,nan,,", "a time that is not a number"),
+        ("j2,5,,,half,60,,", "gpus is 'half', not a whole number"),
+        ("j2,5,,,1,nan,,", "duration_s is 'nan', not a number"),
+        ("j2,1e999,,,1,60,,", "submit_s is '1e999', not a number"),
         ("j2,1e300,,,1,60,,", "a time of more than a hundred years"),
         ("j2,5,,,1,60", "it has 6 cells, not 8"),
         ("j1,5,,,1,60,,", "the id 'j1' stands on line 2 already"),
@@ -94,7 +95,10 @@ def test_a_row_that_cannot_be_is_left_out_and_named(tmp_path: Path, row: str, wh
         (HEADER + "j1,-5,,,1,60,,\n", "has no sound row; line 2: a negative time: it is submitted -5 s"),
         (b"\x00\x01\x02", "is binary, not a text"),
         (b"\x80\x81\xff\xfe", "is binary, not a text"),
-        (b"x" * (17 << 20), "begins with a line longer than 16 MB"),
+        (b"x" * (17 << 20), "line 1 is longer than 16 MB"),
+        (HEADER.encode() + b"x" * (17 << 20), "line 2 is longer than 16 MB"),
+        (b"; swf\n" + b"x" * (17 << 20), "line 2 is longer than 16 MB"),
+        (HEADER.encode() + b"j1,\0", "is binary, not a text"),
         (HEADER.encode() + b"j1,\xff\n", "is binary, not a text"),
         (gzip.compress(b"x" * 9999)[:40], "is damaged"),
         ('{"at": 1}\n', "is an event log, not a trace of another cluster"),
@@ -125,6 +129,8 @@ def test_swf_is_read(tmp_path: Path) -> None:
         "2 60 5 100 -1 -1 -1 16 -1 -1 5 2 -1 -1 -1 -1 -1 -1\n"
         "3 70 5 -1 16 -1 -1 16 -1 -1 5 2 -1 -1 -1 -1 -1 -1\n"
         "4 80 what\n"
+        "5 90 5 --1 16 -1 -1 16 -1 -1 5 2 -1 -1 -1 -1 -1 -1\n"
+        f"6 90 5 {'9' * 400} 16 -1 -1 16 -1 -1 5 2 -1 -1 -1 -1 -1 -1\n"
     )
     trace = read_trace(write(tmp_path, text, "x.swf"))
     assert trace.rows == (
@@ -133,7 +139,7 @@ def test_swf_is_read(tmp_path: Path) -> None:
     )
     assert [(bad.line, bad.why) for bad in trace.bad_rows] == [
         (4, "its run time is not known (-1)"),
-        (5, "it is not 18 numbers"),
+        *((line, "it is not 18 numbers") for line in (5, 6, 7)),
     ]
 
 
