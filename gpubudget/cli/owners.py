@@ -10,8 +10,9 @@ import click
 from gpubudget.cli.compare import PEOPLE, answered, invalid_shown, question
 from gpubudget.cli.planview import approval_lines
 from gpubudget.cli.validate import usual_folder
-from gpubudget.errors import GpuBudgetError, InvalidInputError, RefusedError
+from gpubudget.errors import InvalidInputError, RefusedError
 from gpubudget.gitops.owners import codeowners, renewed
+from gpubudget.gitops.record import write_whole
 from gpubudget.gitops.review import to_json
 from gpubudget.gitops.revision import repository_folder
 from gpubudget.gitops.sides import read_valid
@@ -55,7 +56,8 @@ def owners(path: Path | None, *, check: bool, file: Path | None) -> None:
         detail = f"it lacks: {missing[0]}" if missing else "it has lines of budgets that are gone"
         raise RefusedError(f"{place} is not up to date; {detail}", hint="run `gpubudget owners` and commit the file")
     else:
-        _write(place, wanted)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, wanted)
         click.echo(f"wrote {place}")
 
 
@@ -68,15 +70,6 @@ def _text(place: Path) -> str:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InvalidInputError(f"{place} cannot be read: {why}", hint="name another one with --file") from error
-
-
-def _write(place: Path, text: str) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        hint = "name another one with --file"
-        raise GpuBudgetError(f"{place} cannot be written: {error.strerror}", hint=hint) from error
 
 
 @click.command(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
@@ -19,8 +17,9 @@ from gpubudget.cli.compare import DAY, PEOPLE, answered, question
 from gpubudget.cli.connect import connected
 from gpubudget.cli.output import now_ms, say, with_rfc3339
 from gpubudget.cli.values import DURATION
-from gpubudget.errors import GpuBudgetError, RefusedError, UsageError
+from gpubudget.errors import RefusedError, UsageError
 from gpubudget.gitops.makeplan import Answer
+from gpubudget.gitops.record import write_whole
 from gpubudget.gitops.review import Review, WhatIf, to_file, to_json
 from gpubudget.units import format_duration
 
@@ -96,7 +95,7 @@ def plan(  # noqa: PLR0913 - one for each option
     if replay is not None or trace is not None:
         found = replace(found, review=replace(found.review, what_if=_what_if(found, client, replay, trace)))
     if out is not None:
-        write(out, to_file(found.review, found.after))
+        write_whole(out, json.dumps(to_file(found.review, found.after), ensure_ascii=False))
         say(f"written to {out}; `gpubudget apply {out}` applies exactly this")
     click.echo(_shown(found.review, output))
     return CHANGES if detailed_exitcode and found.review.plan else 0
@@ -128,15 +127,3 @@ def _what_if(found: Answer, client: Client, replay: int | None, trace: Path | No
     scenario = replace(scenario, workloads=replace(scenario.workloads, name=name))
     told = say if sys.stderr.isatty() else None
     return what_if(scenario, (found.before, found.after), found.review.plan, found.review.as_of_ms, told)
-
-
-def write(file: Path, data: dict[str, Any]) -> None:
-    """Write JSON to a file, whole or not at all."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        part.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
-        part.replace(file)
-    except (OSError, ValueError) as error:
-        part.unlink(missing_ok=True)
-        why = getattr(error, "strerror", None) or str(error)
-        raise GpuBudgetError(f"{file} cannot be written: {why}", hint="name another file with --out") from error

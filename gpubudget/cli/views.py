@@ -128,7 +128,7 @@ APPLIED = [
     Column("APPROVED BY", lambda a: a.get("approvers")),
     Column("APPLIED BY", lambda a: f"{a.get('by') or NOTHING}{' (forced)' if a.get('forced') else ''}"),
     Column("CHANGES", _changes),
-    Column("DIGEST", lambda a: a.get("digest"), wide=True),
+    Column("DIGEST", lambda a: (a.get("digest") or "")[:12], wide=True),
     Column("NOTES", lambda a: "; ".join(a.get("notes") or []), wide=True),
 ]
 

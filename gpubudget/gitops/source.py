@@ -46,7 +46,8 @@ def parse_source(text: str) -> Source:
         raise InvalidInputError(f"repository {shown!r} looks like an option", hint=hint)
     path = Path(text).expanduser()
     if path.exists():
-        return Source(str(path.absolute()), shown, remote=False)
+        whole = str(path.resolve())  # one name for one folder, however it was written: locks and records go by it
+        return Source(whole, whole, remote=False)
     if _HELPER.match(text):
         raise InvalidInputError(f"repository {shown!r} names a program to run, not a place", hint=hint)
     if url := _SCHEME.fullmatch(text):

@@ -216,7 +216,7 @@ def _in(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, *arguments: str
         (("--replay", "14d", "--trace", "x"), 64, "two records of work"),
         (("--replay", "14"), 64, "not a duration"),
         (("--trace", "none.jsonl"), 1, "none.jsonl"),
-        (("--out", "none/plan.json"), 1, "none/plan.json cannot be written: No such file or directory"),
+        (("--out", "none/plan.json"), 1, "cannot write none/plan.json: No such file or directory"),
         (("HEAD", "--path", "/etc"), 1, "does not name a folder inside the repository"),
         (("HEAD", "--path", "none"), 1, "there is no folder 'none' at commit"),
         (("HEAD", "--repo", "/nowhere"), 1, "/nowhere is not in a git repository"),

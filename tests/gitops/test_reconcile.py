@@ -548,7 +548,13 @@ def test_a_lock_that_cannot_be_kept_is_one_clear_sentence(repo: GitRepo, run: Ru
 
 
 def test_each_repository_and_daemon_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks and mirrors are kept apart, below the given folder, the XDG one or the home folder's."""
+    """Locks and mirrors are kept apart, below the given folder, the XDG one or the home folder's.
+
+    A folder is the same one however it is written.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert len({folder_for(tmp_path, parse_source(text), "x") for text in (".", "./link/", str(tmp_path))}) == 1
     one, two = parse_source("https://host/a.git"), parse_source("https://host/b.git")
     folders = {folder_for(tmp_path, source, target) for source in (one, two) for target in ("http://x", "http://y")}
     assert len(folders) == 4
