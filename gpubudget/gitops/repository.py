@@ -37,6 +37,7 @@ MAX_ENTRIES = 20_000
 MAX_DEPTH = 64
 
 _FETCHED = "refs/gpubudget/fetched"
+_LONGEST_ID = 40
 _APPROVERS = re.compile(r"^(?:Approved|Reviewed)-by:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _KINDS = {"commit": "a commit", "tree": "a folder", "blob": "a file", "submodule": "a submodule", "link": "a link"}
 
@@ -220,6 +221,8 @@ class Repository:
             raise InvalidInputError(f"{self._source.shown} has a branch and a tag called {ref!r}", hint=hint)
         ((name, here),) = found.items()
         pointed = self._lookup(here)
+        if len(pointed) > _LONGEST_ID:
+            raise RepositoryError(f"{self._source.shown} has SHA-256 object ids; only repositories with SHA-1 are read")
         if commit := self._lookup(f"{pointed}^{{commit}}"):
             return commit
         kind = _KINDS.get(self._run("cat-file", "-t", f"{pointed}^{{}}").stdout.strip())

@@ -197,7 +197,7 @@ def test_what_is_no_repository_of_ours_is_refused(repo: GitRepo, tmp_path: Path)
     long.path.mkdir()
     long.git("init", "--quiet", "--initial-branch=main", "--object-format=sha256")
     long.commit(FILES)
-    refusal(long.path, tmp_path)
+    assert "has SHA-256 object ids" in refusal(long.path, tmp_path)
     refusal(long.url, tmp_path / "mirror")
 
 
