@@ -21,6 +21,7 @@ import yaml
 from tests.conftest import GitRepo
 
 ROOT = Path(__file__).parent.parent
+REPOSITORY = "lab/budgets"
 
 Context = dict[str, Any]
 
@@ -147,6 +148,7 @@ class ActionsRunner:
     attempt: int = 1
     executed: list[str] = field(default_factory=list)  # the names of the scripts that ran
     installed: str = ""  # what pip was told
+    label: str = ""  # which machines may run it
 
     def job(self, workflow: Path, name: str) -> Finished:
         """Runs one job of a workflow."""
@@ -157,14 +159,19 @@ class ActionsRunner:
         permissions = job.get("permissions", described["permissions"])
         writes = permissions.get("pull-requests") == "write" and not self.fork
         context: Context = {
-            "github": {"event": self.event, "ref": self.ref, "token": "writes" if writes else "reads"},
+            "github": {
+                "event": self.event,
+                "ref": self.ref,
+                "repository": REPOSITORY,
+                "token": "writes" if writes else "reads",
+            },
             "vars": self.variables,
             "secrets": {} if self.fork else self.secrets,
             "inputs": self.inputs,
         }
         if "if" in job and not evaluated(job["if"], context):
             return Finished(0, "", "", skipped=True)
-        assert filled(job["runs-on"], context)
+        self.label = filled(job["runs-on"], context)
         code, log = self._steps(job["steps"], context, {})
         self.installed = (self.folder / "pip.log").read_text(encoding="utf-8").strip()
         return Finished(code, log, self._summary.read_text(encoding="utf-8"))
@@ -269,7 +276,7 @@ class ActionsRunner:
             "GITHUB_ACTIONS": "true",
             "GITHUB_API_URL": self.api,
             "GITHUB_SERVER_URL": "https://github.com",
-            "GITHUB_REPOSITORY": "lab/budgets",
+            "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_EVENT_NAME": self.event_name,
             "GITHUB_EVENT_PATH": str(self._event),
             "GITHUB_REF": self.ref,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.actions_runner import ActionsRunner, read
+from tests.actions_runner import REPOSITORY, ActionsRunner, read
 from tests.budgets_server import BudgetsServer, budgets_server
 from tests.conftest import GitRepo
 from tests.github_server import GitHubServer, github_server
@@ -175,7 +175,9 @@ def pull_request(origin: GitRepo, github: GitHubServer) -> PullRequest:
         origin.git("update-ref", "refs/pull/7/merge", merge)
         github.open_pull(7, head, author)
         title = '$(touch owned) `touch owned` ${{ github.token }} " ; touch owned #'
-        pull = {"number": 7, "head": {"sha": head, "ref": branch}, "base": {"ref": "main"}, "title": title}
+        from_ = {"full_name": REPOSITORY if author == "hanna" else f"{author}/budgets"}
+        named = {"sha": head, "ref": branch, "repo": from_}
+        pull = {"number": 7, "head": named, "base": {"ref": "main"}, "title": title}
         return {"action": "synchronize", "pull_request": pull}
 
     return push
@@ -254,7 +256,7 @@ def test_a_pull_request_has_its_plan_as_a_comment(
 
 
 def test_a_fork_has_its_plan_in_the_summary(runner: Runner, pull_request: PullRequest, github: GitHubServer) -> None:
-    """Its token may only read and it has no secrets, so nothing is asked of a daemon; the job passes."""
+    """Its token may only read, it has no secrets and runs on no machine of ours (scorecard PR#1168); the job passes."""
     secrets = {"GPUBUDGET_READ_TOKEN": "gpb_x"}
     made = runner(
         "pull_request",
@@ -262,10 +264,11 @@ def test_a_fork_has_its_plan_in_the_summary(runner: Runner, pull_request: PullRe
         MERGE,
         fork=True,
         secrets=secrets,
-        variables={"GPUBUDGET_URL": "http://127.0.0.1:9", "GPUBUDGET_REPLAY": "14d"},
+        variables={"GPUBUDGET_URL": "http://127.0.0.1:9", "GPUBUDGET_REPLAY": "14d", "GPUBUDGET_RUNNER": "inside"},
     )
     done = made.job(PLAN, "plan")
     assert done.code == 0, done.log
+    assert made.label == "ubuntu-24.04"
     assert github.bodies(7) == []
     assert "**This changes 1 budget.**" in done.summary
     assert "not commented, since the token may only read" in done.log
@@ -322,10 +325,12 @@ def test_a_replay_that_fails_costs_no_plan(runner: Runner, pull_request: PullReq
     """The daemon is away: the plan is told without what it would have done, and both say so."""
     known = {
         "secrets": {"GPUBUDGET_READ_TOKEN": "gpb_x"},
-        "variables": {"GPUBUDGET_URL": "http://127.0.0.1:9", "GPUBUDGET_REPLAY": "14d"},
+        "variables": {"GPUBUDGET_URL": "http://127.0.0.1:9", "GPUBUDGET_REPLAY": "14d", "GPUBUDGET_RUNNER": "inside"},
     }
-    done = runner("pull_request", pull_request(shares("45%")), MERGE, **known).job(PLAN, "plan")
+    made = runner("pull_request", pull_request(shares("45%")), MERGE, **known)
+    done = made.job(PLAN, "plan")
     assert done.code == 0, done.log
+    assert made.label == "inside"
     assert "::warning::it is planned without the replay" in done.log
     (body,) = github.bodies(7)
     assert "Note: usage, what runs now and drift are left out" in body
