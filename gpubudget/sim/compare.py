@@ -89,7 +89,7 @@ def differences(before: Measures, after: Measures) -> tuple[BudgetDifference, ..
     """Every budget of either run: those of ``after`` in its order, then those that are gone."""
     old = {budget.path: budget for budget in before.budgets}
     new = {budget.path: budget for budget in after.budgets}
-    return tuple(_difference(path, old.get(path), new.get(path)) for path in [*new, *(old.keys() - new.keys())])
+    return tuple(_difference(path, old.get(path), new.get(path)) for path in {**new, **old})
 
 
 def _difference(path: str, old: BudgetMeasures | None, new: BudgetMeasures | None) -> BudgetDifference:

@@ -39,6 +39,13 @@ def test_differences_are_by_budget(before: Measures, after: Measures) -> None:
     assert all(one.changed for one in found.values())
 
 
+def test_budgets_that_are_gone_keep_their_order(after: Measures) -> None:
+    """That of their tree, and not one that differs from process to process."""
+    names = {f"gone{number}": "1/9" for number in (3, 1, 4, 5, 9, 2, 6)}
+    gone = measure(made(tree(names), [Did("w", "gone3", 8, 0, HOUR, [(0, HOUR)])], until=HOUR))
+    assert [one.path for one in differences(gone, after)] == ["/", "a", "c", *names]
+
+
 def test_the_same_run_twice_differs_in_nothing(before: Measures) -> None:
     """Then no budget has changed."""
     assert not any(one.changed for one in differences(before, before))
