@@ -10,30 +10,17 @@ from typing import Any, TypeVar
 
 import click
 
-from gpubudget.cli.values import DURATION, Whole, shown
-from gpubudget.errors import InvalidInputError, UsageError
+from gpubudget.cli.values import DURATION, SHARE, Whole, shown
+from gpubudget.errors import UsageError
 from gpubudget.sim.assume import Assumed
 from gpubudget.sim.played import Costs
 from gpubudget.sim.prepare import Choice, Rules
 from gpubudget.sim.synthetic import MIXES, PRESETS
-from gpubudget.units import parse_share
+from gpubudget.units import DAY, SECOND, format_duration
 
 C = TypeVar("C", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
 _FACTOR = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?", re.ASCII)
-
-
-class Share(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
-    """A share such as ``15%``, as an exact fraction."""
-
-    name = "share"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """The fraction; a usage error for anything else."""
-        try:
-            return parse_share(str(value))
-        except InvalidInputError as error:
-            return self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
 class Factor(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument
@@ -48,8 +35,9 @@ class Factor(click.ParamType):  # type: ignore[type-arg]  # older versions of cl
         return Fraction(str(value))
 
 
-SHARE, FACTOR = Share(), Factor()
+FACTOR = Factor()
 
+_PER_HOST = 8
 HOSTS, PER_HOST, GPUS = Whole("hosts", 1, 100_000), Whole("GPUs", 1, 64), Whole("GPUs", 0, 100_000)
 DAYS, PRESET, MIX = Whole("days", 1, 3_650), click.Choice(list(PRESETS)), click.Choice(list(MIXES))
 SEED, PEOPLE, GROUPS = Whole("seed", 0, 1 << 31), Whole("people", 1, 100_000), Whole("groups", 1, 10_000)
@@ -66,7 +54,7 @@ OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
     ("weights", FILE, None, "Their shares: CSV, a group and a number a line.  [default: equal]"),
     ("users-below-groups", None, None, "And a budget of each user below that of the group."),
     ("hosts", HOSTS, None, "How many hosts.  [default: those of the budgets or the preset]"),
-    ("gpus-per-host", PER_HOST, "8", "How many GPUs each has."),
+    ("gpus-per-host", PER_HOST, str(_PER_HOST), "How many GPUs each has."),
     ("scale-load", FACTOR, None, "Ask for so many times the capacity: submissions move together."),
     ("seed", SEED, "0", "What is drawn is drawn from it."),
     ("people", PEOPLE, "10", "Users of a group, where the trace names none."),
@@ -86,6 +74,10 @@ OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
 )
 """Name, type (None for a flag), default and help."""
 
+MADE_UP = ("preset", "mix", "days")
+FOR_TRACES = ("weights", "users-below-groups", "seed", "people", "groups")
+"""Options that say nothing of a trace, and those that say nothing of made-up work."""
+
 
 def choice_options(command: C) -> C:
     """Give a command the options of which ``choice_of`` makes a ``Choice``."""
@@ -104,8 +96,14 @@ def choice_of(given: dict[str, Any]) -> Choice:
     made_up = given["synthetic"] is not None
     if made_up == (given["trace"] is not None):
         raise UsageError("there must be one thing to play", hint="give --trace FILE, or --synthetic SEED")
+    _no_idle(given, MADE_UP if not made_up else FOR_TRACES, "made-up work" if not made_up else "a trace")
     if given["min_runtime_from"] > given["min_runtime_to"]:
         raise UsageError("--min-runtime-from is more than --min-runtime-to")
+    for name in ("lookback", "max_min_runtime"):
+        if given[name] is not None and not SECOND <= given[name] <= 366 * DAY:
+            raise UsageError(f"--{name.replace('_', '-')} is {format_duration(given[name])}: it may be 1s to 366d")
+    if given["hosts"] is None and given["gpus_per_host"] != _PER_HOST and not (made_up and given["budgets"] is None):
+        raise UsageError("--gpus-per-host changes nothing here", hint="give --hosts, too")
     if given["checkpoint_every"] == 0:
         raise UsageError("--checkpoint-every must be more than 0", hint="without it, work is saved when it is stopped")
     seed = given["synthetic"] if made_up else given["seed"]
@@ -132,3 +130,12 @@ def choice_of(given: dict[str, Any]) -> Choice:
         failures=given["failures_from"],
         failure_rate=given["failures"],
     )
+
+
+def _no_idle(given: dict[str, Any], names: tuple[str, ...], of: str) -> None:
+    """Refuse options that would change nothing."""
+    usual = {name: default for name, _, default, _ in OPTIONS}
+    for name in names:
+        value = given[name.replace("-", "_")]
+        if value and str(value) != usual[name]:
+            raise UsageError(f"--{name} is for {of}, and changes nothing here", hint=f"leave --{name} out")

@@ -103,8 +103,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
     What the trace does not say is drawn from the seed; the report lists every assumption. The same seed gives the same
     files, byte for byte.
     """
-    for path in (log, out, as_json, as_csv):
-        _check(path)
+    _check({"--log": log, "--out": out, "--json": as_json, "--csv": as_csv}, given | {"runs": runs})
     if axes or seeds is not None:
         _no_parts(("--log", log), ("--out", out), ("--against", against), of="a sweep")
         found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
@@ -124,12 +123,14 @@ def simulate(  # noqa: PLR0913 - the options of the command
         result = replace(result, seconds=seconds if timing else None)
         _tell(name, result, seconds, first=not played)
         played.append(report.Run(name, result, measure(result)))
-    _write(out, lambda: report.page(played))
-    _write(as_json, lambda: report.as_json(played))
-    _write(as_csv, lambda: report.as_csv(played[0].result))
-    click.echo(table(_rows(played), _SUMMARY))
-    if against is not None:
-        click.echo(f"\n{changes(played[0].measures, played[1].measures)}")
+    try:
+        _write(out, lambda: report.page(played))
+        _write(as_json, lambda: report.as_json(played))
+        _write(as_csv, lambda: report.as_csv(played[0].result))
+    finally:  # whatever cannot be written, what was found is said
+        click.echo(table(_rows(played), _SUMMARY))
+        if against is not None:
+            click.echo(f"\n{changes(played[0].measures, played[1].measures)}")
 
 
 def _acts(choice: Choice, policies: tuple[str, ...], against: str | None) -> list[tuple[str, str, Scenario]]:
@@ -210,15 +211,22 @@ def _log(path: Path | None) -> Iterator[TextIO | None]:
         raise _unwritten(path, error) from None
 
 
-def _check(path: Path | None) -> None:
+def _check(files: dict[str, Path | None], given: dict[str, Any]) -> None:
     """Say before the run what would be a pity after it."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise InvalidInputError(f"{path} cannot be written: it is a folder", hint="give the path of a file")
-    if not os.access(path.parent, os.W_OK):
-        why = "may not be written to" if path.parent.is_dir() else "does not exist"
-        raise InvalidInputError(f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path")
+    taken = {path.resolve(): f"--{name}" for name, path in given.items() if isinstance(path, Path)}
+    for name, path in files.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise InvalidInputError(f"{path} cannot be written: it is a folder", hint="give the path of a file")
+        if not os.access(path.parent, os.W_OK):
+            why = "may not be written to" if path.parent.is_dir() else "does not exist"
+            raise InvalidInputError(
+                f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path"
+            )
+        other = taken.setdefault(path.resolve(), name)
+        if other != name and not path.is_char_device():
+            raise UsageError(f"{name} would overwrite {path}, which is that of {other}", hint="give another path")
 
 
 def _no_parts(*options: tuple[str, object], of: str) -> None:

@@ -17,7 +17,7 @@ from gpubudget.sim.assume import Assumed
 from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import FailureRate, Scenario, SimHost
 from gpubudget.sim.synthetic import hosts_of
-from gpubudget.units import count, format_duration, format_share
+from gpubudget.units import count, format_duration
 
 POOL = "gpus"
 
@@ -37,8 +37,16 @@ class Rules:
         if self.max_min_runtime is not None:
             policy = replace(policy, max_min_runtime=self.max_min_runtime)
         if self.debug_gpus is not None:
-            lane = replace(policy.debug, gpus=self.debug_gpus) if policy.debug else DebugLane(self.debug_gpus)
+            lane = policy.debug or DebugLane(self.debug_gpus)
+            lane = replace(lane, gpus=self.debug_gpus, max_gpus=min(lane.max_gpus, self.debug_gpus))
             policy = replace(policy, debug=lane if self.debug_gpus else None)
+        chosen = self.lookback is not None or self.max_min_runtime is not None
+        if chosen and policy.max_min_runtime > policy.lookback:
+            longest, window = format_duration(policy.max_min_runtime), format_duration(policy.lookback)
+            raise InvalidInputError(
+                f"the longest minimum runtime, {longest}, is more than the lookback window, {window}",
+                hint="--max-min-runtime may be at most --lookback",
+            )
         return policy
 
 
@@ -86,8 +94,6 @@ class Choice:
             ("start-up", format_duration(self.costs.start_up)),
             ("checkpoints", "when stopped" if self.costs.checkpoint_every is None
              else f"every {format_duration(self.costs.checkpoint_every)}"),
-            ("unallocated", format_share(self.assumed.unallocated)),
-            ("resumable", format_share(self.assumed.resumable)),
         ]  # fmt: skip
         return tuple(pairs)
 
@@ -99,8 +105,9 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
     """
     if choice.budgets is not None and choice.from_groups:
         raise UsageError("the budgets come from a folder or from the trace's groups, not from both")
-    if choice.weights is not None and not choice.from_groups:
-        raise UsageError("weights are for budgets that are made from groups", hint="add --budgets-from-groups")
+    if (choice.weights is not None or choice.users_below_groups) and not choice.from_groups:
+        name = "weights" if choice.weights is not None else "users-below-groups"
+        raise UsageError(f"--{name} is for budgets that are made from groups", hint="add --budgets-from-groups")
     if budgets is None and choice.budgets is not None:
         budgets = read_tree(choice.budgets)
     if choice.trace is None:
@@ -164,6 +171,11 @@ def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if choice.from_groups:
         raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")
+    if replace(choice.assumed, seed=0) != Assumed():
+        raise UsageError(
+            f"{path} is an event log: it says itself who submits, what is protected and what can resume",
+            hint="leave out what is for traces that do not say so, such as --unallocated and --min-runtime-from",
+        )
     if budgets is not None:
         tree, workloads = budgets, replace(workloads, events=())
     if choice.hosts is not None:

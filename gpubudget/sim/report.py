@@ -71,8 +71,12 @@ def as_json(runs: Sequence[Run]) -> str:
 
 def _about(result: Result) -> dict[str, Any]:
     """What a run was made from."""
+    rules = result.tree.policy
     return {
         "policy": result.policy,
+        "lookback_ms": rules.lookback,
+        "max_min_runtime_ms": rules.max_min_runtime,
+        "debug_gpus": rules.debug.gpus if rules.debug else 0,
         "settings": dict(result.settings),
         "assumptions": list(result.assumptions),
         "bad_rows": plain(result.bad_rows),
@@ -80,6 +84,7 @@ def _about(result: Result) -> dict[str, Any]:
         "pools": list(result.pools),
         "hosts": len(result.hosts),
         "gpus": sum(host.gpus for host in result.hosts),
+        "host_failures": result.host_failures,
     }
 
 

@@ -18,7 +18,7 @@ from gpubudget.core.budget import ROOT, Budget, DebugLane, Policy, Pool, Shares,
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.submission import Ending, SimHost, Submission, Workloads
-from gpubudget.units import DAY, HOUR, MINUTE, SECOND, format_share
+from gpubudget.units import DAY, HOUR, MINUTE, SECOND, count, format_share
 
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Where the run times of a ``SizeClass`` stand in their distribution; between them their logarithms are straight."""
@@ -128,7 +128,7 @@ def generate(seed: int, tree: Tree, demand: Demand) -> Workloads:
     capacity = sum(pool.hosts * pool.gpus_per_host for pool in tree.pools)
     if capacity < 1 or demand.days < 1 or demand.load <= 0:
         raise InvalidInputError(
-            f"nothing can be made up for {demand.days} days, {capacity} GPUs and a load of {demand.load}",
+            f"nothing can be made up for {count(demand.days, 'day')}, {capacity} GPUs and a load of {demand.load}",
             hint="at least 1 day, 1 GPU and a load above 0 are needed",
         )
     debug = debug_workloads(seed, tree, demand.days * DAY, demand.debug_sessions)
@@ -325,8 +325,8 @@ def _assumptions(demand: Demand, debug: int) -> tuple[str, ...]:
 
 def _debug_assumption(sessions: Fraction, debug: int) -> str:
     return (
-        f"{debug:,} debug workloads are made up: {float(sessions):g} sessions a person and working day, of about "
-        f"{DEBUG_RUNS} runs of 1 to 8 GPUs, 3 minutes in the median and at most 15."
+        f"{debug:,} debug workloads are made up: {float(sessions):g} session{'s' * (sessions != 1)} a person "
+        f"and working day, of about {DEBUG_RUNS} runs of 1 to 8 GPUs, 3 minutes in the median and at most 15."
     )
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from gpubudget.core.budget import Policy
+from gpubudget.core.budget import DebugLane, Policy
 from gpubudget.gitops.folder import load_folder
 from gpubudget.sim.engine import simulate
 from gpubudget.sim.policies import policy
 from gpubudget.sim.prepare import Choice, prepare
+from gpubudget.units import DAY, HOUR
 from tests.cli.conftest import Cli
 
 SHARED = os.environ.get("GPUBUDGET_SHARED")
@@ -56,6 +57,7 @@ def test_a_trace_is_played_and_all_files_are_written(cli: Cli, trace: Path) -> N
         assert [row["workload"] for row in csv.DictReader(stream)] == [f"j{i}" for i in range(200)]
     (run,) = json.loads(Path("figures.json").read_text())["runs"]
     assert run["measures"]["workloads"] == 200
+    assert (run["lookback_ms"], run["max_min_runtime_ms"], run["debug_gpus"]) == (7 * DAY, 8 * HOUR, 0)
     assert run["measures"]["preemptions"]["count"] > 0
     assert any("name no user" in each for each in run["assumptions"])
     assert "name no user" in Path("report.html").read_text()
@@ -99,6 +101,17 @@ def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> Non
     assert cli("audit", "again.jsonl").code == 0
     other = cli("simulate", "--trace", "log.jsonl", "--budgets", str(TREE))
     assert "200 workloads refused" not in other.err
+    idle = cli("simulate", "--trace", "log.jsonl", "--unallocated", "20%")
+    assert (idle.code, idle.out) == (64, "")
+    assert "log.jsonl is an event log: it says itself who submits" in idle.err
+
+
+def test_what_was_found_is_said_though_it_cannot_be_written(cli: Cli, trace: Path) -> None:
+    """A full disk does not take the figures of a long run along."""
+    done = cli("simulate", "--trace", str(trace), *GROUPS, "--json", "/dev/full")
+    assert done.code == 1
+    assert done.out.splitlines()[1].split()[:2] == ["gpubudget", "200"]
+    assert "error: /dev/full cannot be written: No space left on device" in done.err
 
 
 def test_what_was_left_out_and_what_was_refused_is_told(cli: Cli, tmp_path: Path) -> None:
@@ -135,6 +148,22 @@ def test_what_was_left_out_and_what_was_refused_is_told(cli: Cli, tmp_path: Path
         (["--trace", "trace.csv", *GROUPS, "--scale-load", "0"], 1, "the load must be above 0"),
         (["--trace", "trace.csv", *GROUPS, "--min-runtime-from", "60%", "--min-runtime-to", "50%"], 64, "is more than"),
         (["--trace", "trace.csv", *GROUPS, "--policy", "chaos"], 64, "'chaos' is not one of"),
+        (["--trace", "trace.csv", *GROUPS, "--lookback", "0"], 64, "--lookback is 0: it may be 1s to 366d"),
+        (["--trace", "trace.csv", *GROUPS, "--lookback", "1h"], 1, "8h, is more than the lookback window, 1h"),
+        (["--trace", "trace.csv", *GROUPS, "--csv", "./trace.csv"], 64, "which is that of --trace"),
+        (
+            ["--trace", "trace.csv", *GROUPS, "--csv", "x", "--json", "x"],
+            64,
+            "--csv would overwrite x, which is that of",
+        ),
+        (["--trace", "trace.csv", *GROUPS, "--days", "7"], 64, "--days is for made-up work, and changes nothing here"),
+        (["--synthetic", "1", "--people", "3"], 64, "--people is for a trace, and changes nothing here"),
+        (
+            ["--trace", "trace.csv", "--budgets", "x", "--gpus-per-host", "4"],
+            64,
+            "--gpus-per-host changes nothing here",
+        ),
+        (["--trace", "trace.csv", "--budgets", "x", "--users-below-groups"], 64, "is for budgets that are made from"),
         ([*GROUPS], 64, "there must be one thing to play"),
     ],
 )
@@ -172,12 +201,12 @@ def test_rules_and_load_are_those_that_were_chosen(trace: Path) -> None:
     assert tree is not None
     from gpubudget.sim.prepare import Rules
 
-    found = prepare(Choice(trace, budgets=TREE, rules=Rules(lookback=3_600_000, debug_gpus=0)))
-    assert (found.tree.policy.lookback, found.tree.policy.debug) == (3_600_000, None)
+    found = prepare(Choice(trace, budgets=TREE, rules=Rules(lookback=DAY, debug_gpus=0)))
+    assert (found.tree.policy.lookback, found.tree.policy.debug) == (DAY, None)
     assert found.tree.policy.max_min_runtime == tree.policy.max_min_runtime
     assert (found.tree.root, found.tree.pools) == (tree.root, tree.pools)
     assert len(found.hosts) == sum(pool.hosts for pool in tree.pools)
-    assert Rules(debug_gpus=4).of(Policy()).debug is not None
+    assert Rules(debug_gpus=4).of(Policy()).debug == DebugLane(4, max_gpus=4)
 
 
 @pytest.mark.skipif(SHARED is None, reason="GPUBUDGET_SHARED is not set: the public traces are not here")
