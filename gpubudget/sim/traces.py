@@ -65,6 +65,8 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw))) if packed else raw
     except FileNotFoundError:
         raise InvalidInputError(f"there is no file {path}", hint="check the path") from None
+    except csv.Error as error:
+        raise InvalidInputError(f"{path} is not CSV: {error}", hint="check the format of the file") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is binary, not a text", hint=_HINT) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -160,3 +160,6 @@ def test_bad_weights_are_told_with_their_line(tmp_path: Path, line: str) -> None
     path.write_text("group,weight\n")
     with pytest.raises(InvalidInputError, match="holds no weights"):
         grouptree.read_weights(path)
+    path.write_text("group,hosts\n" + "a" * 200_000)
+    with pytest.raises(InvalidInputError, match="is not CSV: field larger than"):
+        grouptree.read_weights(path)
