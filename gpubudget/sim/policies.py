@@ -131,7 +131,8 @@ class HalfLifeDecay(InstantFairShare):
         """The integral of ``2 ** (t / half_life)``, in milliseconds."""
         if self.began is None:
             self.began = self.now
-        return int(self.half_life / log(2) * 2.0 ** ((self.now - self.began) / self.half_life))
+        halvings, rest = divmod(self.now - self.began, self.half_life)
+        return int(self.half_life / log(2) * 2.0 ** (rest / self.half_life)) << halvings
 
     def charge(self, run: Run, sign: int) -> None:
         """GPU-time counts as it is used."""

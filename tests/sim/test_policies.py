@@ -174,6 +174,21 @@ def test_instant_fair_share_goes_level_by_level() -> None:
 # Half-life
 
 
+def test_half_life_lasts_as_long_as_any_trace() -> None:
+    """After a hundred years what was used at their beginning counts for nothing, and no number is too large."""
+    cluster = Cluster("half-life-decay", tree(1, a="1/2", b="1/2"))
+    cluster.submit("old", "a", 8)
+    cluster.now += DAY
+    cluster.exit("old", after=0)
+    for name in ("b", "a", "b"):
+        cluster.now += 100 * 366 * DAY
+        cluster.submit(f"{name}{cluster.now}", name, 8, after=0)
+        cluster.now += HOUR
+        cluster.exit(started(cluster.decided)[-1], after=0)
+    assert started(cluster.decided)[0] == "old"
+    assert [name[0] for name in started(cluster.decided)[1:]] == ["b", "a", "b"]
+
+
 def test_half_life_ranks_as_a_sum_of_decayed_usage() -> None:
     """Over a random history, whoever has the least decayed usage over share goes first."""
     rng = random.Random(7)
