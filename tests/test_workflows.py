@@ -90,7 +90,7 @@ def test_every_action_is_pinned(path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_may_as_little_as_it_can(path: Path) -> None:
-    """Nothing by default and few things by name, in a group of runs, in limited time; never on behalf of a fork."""
+    """Nothing by default, few things by name, in limited time; never with our rights for a fork (scorecard PR#1168)."""
     workflow = read(path)
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["group"]

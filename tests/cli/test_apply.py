@@ -103,7 +103,7 @@ def refused(cli: Cli, *arguments: str) -> str:
 
 
 def test_a_checksum_that_is_given_is_always_checked(planned: Path, cli: Cli) -> None:
-    """Another one, and one that is too short to mean one plan."""
+    """Another one, and one that is too short to mean one plan (octodns --checksum: it was looked at only at times)."""
     assert "the checksum of" in refused(cli, str(planned), "--checksum", "0" * 64)
     short = cli("apply", str(planned), "--checksum", "0")
     assert (short.code, "has 1 digits; 12 at least" in short.err) == (64, True)

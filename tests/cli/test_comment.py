@@ -11,7 +11,7 @@ import pytest
 from gpubudget.cli.main import run_command
 from tests.cli.conftest import Cli
 from tests.conftest import GitRepo
-from tests.github_server import BOT, LIMITED, GitHubServer, github_server, problem
+from tests.github_server import BOT, LIMITED, LONGEST, GitHubServer, github_server, problem
 
 HEAD = "a" * 40
 CLUSTER = "kind: Cluster\npools:\n  h100: {hosts: 16, gpus_per_host: 8}\n"
@@ -98,6 +98,25 @@ def test_by_hand_all_is_given(cli: Cli, plan: Path, server: GitHubServer, monkey
     first, second = server.bodies(7, "hanna")
     assert "actions/runs" not in first
     assert "\n`clusters/b200`\n" in second
+
+
+def test_a_plan_that_is_too_long_for_github_is_cut(
+    cli: Cli, git_repo: Callable[[str], GitRepo], run: Run, server: GitHubServer, tmp_path: Path
+) -> None:
+    """The comment is taken, and links to the run, whose summary has all of it (infracost#1958)."""
+    repo, out = git_repo("large"), str(tmp_path / "large.json")
+    for share in ("1/2000", "1/2001"):
+        children = "".join(f"  b{number}: {{share: {share}, members: [hanna]}}\n" for number in range(1_500))
+        tree = f"kind: Budget\nmanagers: [ines]\nmembers: [ines]\nchildren:\n{children}"
+        repo.commit({"budgets/cluster.yaml": CLUSTER, "budgets/budget.yaml": tree})
+    assert cli("plan", "HEAD", "--against", "HEAD~1", "--repo", str(repo.path), "--out", out).code == 0
+    run()
+    assert cli("comment", out).code == 0
+    (body,) = server.bodies(7)
+    assert 50_000 < len(body) < LONGEST
+    assert "more in [the whole](https://github.com/lab/budgets/actions/runs/3)" in body
+    summary = (tmp_path / "summary.md").read_text()
+    assert all(f"`b{number}`" in summary for number in range(1_500))
 
 
 def test_approvals_are_the_reviews(cli: Cli, plan: Path, run: Run, server: GitHubServer) -> None:

@@ -295,7 +295,7 @@ def test_problems_in_place_of_a_plan() -> None:
 
 
 def test_what_is_too_long_is_cut_with_a_link(reviewed: Reviewed) -> None:
-    """Rows are left out and counted, and the whole is linked; nothing is cut in its middle."""
+    """Rows are left out and counted, the whole is linked, nothing is cut in its middle (infracost#1958)."""
     children = [f"  name-{number:03d}: {{}}\n" for number in range(500)]
     review = reviewed(*("".join(children).replace("{}", share) for share in ("1/2000", "1/2001")))
     for limit in (60_000, 20_000, 4_000):

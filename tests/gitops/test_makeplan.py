@@ -110,7 +110,7 @@ def test_two_commits_are_compared_with_their_authors_and_approvals(ask: Ask) -> 
 
 
 def test_a_branch_that_is_behind_is_planned_as_it_will_be_merged(repo: GitRepo, ask: Ask) -> None:
-    """What main has changed meanwhile is not taken back (atlantis#2084); both commits are named."""
+    """What main has changed meanwhile is not taken back (atlantis#2084); both commits are named (atlantis#6023)."""
     repo.git("switch", "--quiet", "--create", "topic", "HEAD~1")
     topic = repo.commit({"budgets/cluster.yaml": CLUSTER.replace("hosts: 4", "hosts: 5")})
     found = ask(after="topic").review

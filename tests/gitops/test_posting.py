@@ -223,5 +223,5 @@ def test_what_is_no_mark(body: str) -> None:
     ],
 )
 def test_who_approves(reviews: list[tuple[str, str, str]], approve: tuple[str, ...]) -> None:
-    """Those whose last word is an approval, of the newest commit."""
+    """Those whose last word is an approval, of the newest commit (ruleset-recipes#15: it survived a push)."""
     assert approvers([Review(*review) for review in reviews], HEAD) == approve
