@@ -98,7 +98,8 @@ def workloads(trace: Trace, named: Named, payers: Sequence[str], tree: Tree, ass
         least = 0 if free < unallocated else min(longest, max(MINUTE, int(row.run_time * part) // SECOND * SECOND))
         spec = WorkloadSpec(row.id, user, budget, pools, row.gpus, min_runtime=least, resumable=resume < resumable)
         found.append(Submission(row.at, spec, row.run_time, row.ending or Ending.FINISHED))
-    notes = (*named.assumptions, *_declared(assumed, longest), *_endings(trace.rows))
+    anywhere = (f"The trace names no pool: each workload may run in {', else '.join(pools)}.",) if pools[1:] else ()
+    notes = (*named.assumptions, *_declared(assumed, longest), *anywhere, *_endings(trace.rows))
     return Workloads(trace.name, tuple(found), notes, trace.bad_rows)
 
 

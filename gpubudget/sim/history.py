@@ -17,9 +17,10 @@ from gpubudget.core.events import BudgetsApplied
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import Finding, Line, lines_of, read
+from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import BadRow, Ending, Failure, Fault, Scenario, SimHost, Submission, Workloads
 from gpubudget.sim.traces import unpacked
-from gpubudget.units import MINUTE, count
+from gpubudget.units import MINUTE, count, format_duration
 
 _KEEPS = frozenset({"preempted", "drained", "forced"})
 _AWAY = {"lost": Fault.LOST, "draining": Fault.DRAIN}
@@ -28,7 +29,10 @@ _STILL_AWAY = 365 * 24 * 60 * MINUTE
 
 @dataclass(slots=True)
 class _Told:
-    """A workload as far as the log has told of it. ``done`` is the run time that counts; times are milliseconds."""
+    """A workload as far as the log has told of it, in milliseconds.
+
+    ``started`` is when its attempt had started up, ``done`` the run time that counts.
+    """
 
     at: int
     spec: WorkloadSpec
@@ -59,6 +63,7 @@ class _Away:
 class _Story:
     """All that the log has told so far."""
 
+    start_up: int
     trees: list[tuple[int, Tree]] = field(default_factory=list)
     hosts: dict[str, SimHost] = field(default_factory=dict)
     away: dict[str, _Away] = field(default_factory=dict)
@@ -68,9 +73,12 @@ class _Story:
     end: int = 0
 
 
-def read_history(path: Path) -> Scenario:
-    """The scenario that an event log tells of: its budgets, hosts, workloads and what happened to its hosts."""
-    story = _Story()
+def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
+    """The scenario that an event log tells of: its budgets, hosts, workloads and what happened to its hosts.
+
+    ``start_up`` is for how long an attempt that is not the first is taken to have done nothing yet.
+    """
+    story = _Story(start_up)
     with unpacked(path) as file:
         _listen(story, lines_of(file))
     if not story.trees or not story.hosts or not story.workloads:
@@ -108,14 +116,15 @@ def _listen(story: _Story, lines: Iterable[bytes]) -> None:
             data = line.data
             story.workloads[data["workload"]] = _Told(line.at, _spec(data), line.number, data["budget"])
         elif (told := story.workloads.get(line.data.get("workload", ""))) is not None:
-            _tell(told, line)
+            _tell(told, line, story.start_up)
 
 
-def _tell(told: _Told, line: Line) -> None:
+def _tell(told: _Told, line: Line, start_up: int) -> None:
     data = line.data
     match line.kind:
         case "started":
-            told.started, told.saved, told.leaving, told.ran = line.at, None, None, True
+            told.started = line.at + (start_up if told.ran else 0)
+            told.saved, told.leaving, told.ran = None, None, True
         case "checkpoint":
             told.saved = line.at
         case "stopping":
@@ -142,15 +151,16 @@ def _stopped(told: _Told, at: int, data: dict[str, Any]) -> None:
         return
     started, told.started = told.started, None
     if reason in {"finished", "failed", "cancelled"}:
-        told.done += (told.leaving if reason == "cancelled" and told.leaving is not None else at) - started
+        until = told.leaving if reason == "cancelled" and told.leaving is not None else at
+        told.done += max(0, until - started)
         told.ending = Ending(reason)
         return
-    until = told.saved if told.saved is not None else told.leaving if reason in _KEEPS else None
+    kept = told.saved if told.saved is not None else told.leaving if reason in _KEEPS else None
     if told.spec.resumable:
-        told.done += max(0, (started if until is None else until) - started)
+        told.done += max(0, (started if kept is None else kept) - started)
     else:
         told.cut = reason == "preempted"
-        told.done = at - started if told.cut else 0
+        told.done = max(0, at - started) if told.cut else 0
     told.ending = Ending.FINISHED if told.cut else None
 
 
@@ -161,7 +171,7 @@ def _submissions(story: _Story) -> tuple[tuple[Submission, ...], tuple[str, ...]
     for told in story.workloads.values():
         done, ending = told.done, told.ending or Ending.FINISHED
         if told.started is not None:
-            done += story.end - told.started
+            done += max(0, story.end - told.started)
         if told.gives_up is not None:
             done = max(done, told.gives_up - told.at)
         if told.refused or (not told.ran and told.gives_up is None):
@@ -172,7 +182,9 @@ def _submissions(story: _Story) -> tuple[tuple[Submission, ...], tuple[str, ...]
         cut += told.cut
         spec = told.spec if told.budget == told.spec.budget else _charged(told.spec, told.budget)
         found.append(Submission(told.at, spec, max(1, done), ending, told.gives_up))
-    notes = ["How long each workload needs is what it ran in the log, without what was lost when it was stopped."]
+    again = format_duration(story.start_up)
+    needs = f"without what was lost when it was stopped, and without {again} of each start but the first"
+    notes = [f"How long each workload needs is what it ran in the log, {needs}."]
     if still:
         notes.append(f"{count(still, 'workload')} had not ended in the log: taken to need no more than they had run.")
     if cut:

@@ -123,15 +123,21 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
         workloads = assume.scale_load(workloads, gpus, choice.load)
     if choice.trace is not None and choice.debug_sessions is not None:
         workloads = synthetic.with_debug(workloads, choice.assumed.seed, tree, choice.debug_sessions)
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
+    last = workloads.submissions[-1].at
+    if later := sum(date > last for date in tree.dates()):
+        notes.append(
+            f"Shares change on {count(later, 'date')} after all submissions, which play no part: the times of made-up "
+            "work and of traces of other clusters have a zero of their own."
+        )
     failures = workloads.failures
     if choice.failures is not None:
         failures = faults.read_failures(choice.failures, found.hosts)
     rate = None
     if choice.failure_rate:
         rate = FailureRate(choice.assumed.seed, choice.failure_rate)
-        notes = (faults.sentence(rate),)
-    workloads = replace(workloads, assumptions=workloads.assumptions + notes, failures=failures)
+        notes.append(faults.sentence(rate))
+    workloads = replace(workloads, assumptions=(*workloads.assumptions, *notes), failures=failures)
     return Scenario(tree, found.hosts, workloads, rate)
 
 
@@ -167,7 +173,7 @@ def _made_up(choice: Choice, budgets: Tree | None) -> Scenario:
 
 def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     """The scenario of an event log, with other budgets or hosts where they were chosen."""
-    found = history.read_history(path)
+    found = history.read_history(path, choice.costs.start_up)
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if choice.from_groups:
         raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")

@@ -106,6 +106,16 @@ def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> Non
     assert "log.jsonl is an event log: it says itself who submits" in idle.err
 
 
+def test_a_log_is_played_again_to_the_byte(cli: Cli, trace: Path) -> None:
+    """Under the same budgets, on the same hosts with the same failures; starts and stops do not count as work."""
+    with_all = ("--unallocated", "20%", "--failures", "3000", "--log", "log.jsonl")
+    assert cli("simulate", "--trace", str(trace), *GROUPS, *with_all).code == 0
+    log = Path("log.jsonl").read_bytes()
+    assert all(word in log for word in (b'"reason": "preempted"', b'"reason": "drained"', b'"state": "lost"'))
+    assert cli("simulate", "--trace", "log.jsonl", "--log", "again.jsonl").code == 0
+    assert Path("again.jsonl").read_bytes() == log
+
+
 def test_what_was_found_is_said_though_it_cannot_be_written(cli: Cli, trace: Path) -> None:
     """A full disk does not take the figures of a long run along."""
     done = cli("simulate", "--trace", str(trace), *GROUPS, "--json", "/dev/full")
@@ -205,6 +215,9 @@ def test_rules_and_load_are_those_that_were_chosen(trace: Path) -> None:
     assert (found.tree.policy.lookback, found.tree.policy.debug) == (DAY, None)
     assert found.tree.policy.max_min_runtime == tree.policy.max_min_runtime
     assert (found.tree.root, found.tree.pools) == (tree.root, tree.pools)
+    told = " ".join(found.workloads.assumptions)
+    assert ("The trace names no pool" in told) == (len(tree.pools) > 1)
+    assert ("after all submissions, which play no part" in told) == bool(tree.dates())
     assert len(found.hosts) == sum(pool.hosts for pool in tree.pools)
     assert Rules(debug_gpus=4).of(Policy()).debug == DebugLane(4, max_gpus=4)
 

@@ -15,9 +15,8 @@ from gpubudget.core.eventlog import budgets_applied
 from gpubudget.core.events import BudgetsApplied
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.errors import InvalidInputError
-from gpubudget.sim.engine import Settings, log_to, simulate
+from gpubudget.sim.engine import log_to, simulate
 from gpubudget.sim.history import read_history
-from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import Ending, Failure, Fault, Scenario, SimHost, Submission
 from gpubudget.sim.synthetic import Demand, generate, hosts_of
 from gpubudget.units import HOUR, MINUTE
@@ -63,7 +62,7 @@ def read(tmp_path: Path, *lines: dict[str, Any], before: bool = True) -> Scenari
     first = [budgets_applied(TREE, "c1", 0) | {"at": 0}, line(0, "host", host="h1", pool="p", gpus=8, state="ready")]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in (first if before else []) + list(lines)))
-    return read_history(path)
+    return read_history(path, start_up=0)
 
 
 def only(tmp_path: Path, *lines: dict[str, Any]) -> Submission:
@@ -224,12 +223,13 @@ def test_a_log_with_nothing_to_play_is_told(tmp_path: Path, lines: list[dict[str
 
 
 def test_a_simulated_log_is_the_same_work_when_it_is_read(tmp_path: Path) -> None:
-    """Where starting and stopping cost nothing, every workload needs what it needed before."""
-    tree = Tree(Budget("/", Shares(Fraction(1)), members=("ana", "ben")), (Pool("p", 8, 4),))
+    """Every workload needs what it needed before: starting again and being stopped were no work."""
+    halves = tuple(Budget(who[0], Shares(Fraction(1, 2)), members=(who,)) for who in ("ana", "ben"))
+    tree = Tree(Budget("/", Shares(Fraction(1)), children=halves), (Pool("p", 8, 4),))
     workloads = generate(3, tree, Demand(days=1, load=Fraction(3, 2)))
     log = io.StringIO()
-    costs = Settings(costs=Costs(start_up=0, stop_time=0))
-    result = simulate(Scenario(tree, hosts_of(tree), workloads), Scheduler(), costs, log=log_to(log))
+    result = simulate(Scenario(tree, hosts_of(tree), workloads), Scheduler(), log=log_to(log))
+    assert result.preemptions
     path = tmp_path / "log.jsonl"
     path.write_text(log.getvalue())
     again = read_history(path).workloads.submissions
