@@ -226,7 +226,7 @@ def test_a_simulated_log_is_the_same_work_when_it_is_read(tmp_path: Path) -> Non
     """Every workload needs what it needed before: starting again and being stopped were no work."""
     halves = tuple(Budget(who[0], Shares(Fraction(1, 2)), members=(who,)) for who in ("ana", "ben"))
     tree = Tree(Budget("/", Shares(Fraction(1)), children=halves), (Pool("p", 8, 4),))
-    workloads = generate(3, tree, Demand(days=1, load=Fraction(3, 2)))
+    workloads = generate(3, tree, Demand(days=3, load=Fraction(5, 2)))
     log = io.StringIO()
     result = simulate(Scenario(tree, hosts_of(tree), workloads), Scheduler(), log=log_to(log))
     assert result.preemptions
