@@ -11,12 +11,13 @@ export GPUBUDGET_SHARED := $(shell cd ../shared && pwd)
 endif
 endif
 
-.PHONY: help demo test check bench compiled check-compiled fmt clean
+.PHONY: help demo test check bench study compiled check-compiled fmt clean
 help:
 	@echo "make demo    show the whole loop on this machine, in under two minutes"
 	@echo "make test    run the tests (ARGS='-k name' picks some)"
 	@echo "make check   format, lint, types, tests with branch coverage: what CI runs"
 	@echo "make bench   run each benchmark in turn and print its figures"
+	@echo "make study   play the tuning study of docs/tuning.md anew (about an hour; ARGS='lane gaming' picks parts)"
 	@echo "make compiled  build the core and the simulator's engine with mypyc in an environment of its own, for speed"
 	@echo "make check-compiled  their tests on that build"
 	@echo "make fmt     put the code in its canonical form"
@@ -39,6 +40,9 @@ bench: $(STAMP) $(COMPILED)
 	  [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
 	@cd .venv-compiled/src; for name in core simulator; do \
 	  echo "== benchmarks/bench_$$name.py, compiled"; PYTHONPATH=. ../bin/python benchmarks/bench_$$name.py; done
+
+study: $(STAMP)
+	$(BIN)/python benchmarks/study.py $(ARGS)
 
 compiled: $(COMPILED)
 
