@@ -52,7 +52,7 @@ def _moved(figure: str, show: Any) -> Any:  # noqa: ANN401 - one of several kind
 
 
 _COLUMNS = [
-    Column("BUDGET", lambda row: row["budget"].path),
+    Column("BUDGET", lambda row: row["budget"].name),
     Column("SHARE", _moved("share", report.percent)),
     Column("WAIT P50", _moved("wait_p50_ms", report.wait)),
     Column("WAIT P90", _moved("wait_p90_ms", report.wait)),

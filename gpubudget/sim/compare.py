@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from gpubudget.core.applying import renamed
 from gpubudget.sim.figures import ratio
 from gpubudget.sim.measures import BudgetMeasures, Measures
 from gpubudget.sim.waits import Quantiles
@@ -51,10 +52,11 @@ class Contest:
 class BudgetDifference:
     """What one budget, with all below it, had in two runs; a side is None where the budget is not in the tree.
 
-    Waits are those for the first start.
+    ``former`` is its path in the first run, where that is another one. Waits are those for the first start.
     """
 
     path: str
+    former: str | None
     share: tuple[Fraction | None, Fraction | None]
     wait_p50_ms: tuple[int | None, int | None]
     wait_p90_ms: tuple[int | None, int | None]
@@ -63,9 +65,14 @@ class BudgetDifference:
     preempting: tuple[int | None, int | None]
 
     @property
+    def name(self) -> str:
+        """What it is called: both paths where it was renamed."""
+        return f"{self.former} → {self.path}" if self.former else self.path
+
+    @property
     def changed(self) -> bool:
         """Whether anything at all is different."""
-        return any(before != after for before, after in self.pairs)
+        return self.former is not None or any(before != after for before, after in self.pairs)
 
     @property
     def deep(self) -> bool:
@@ -86,9 +93,16 @@ class BudgetDifference:
 
 
 def differences(before: Measures, after: Measures) -> tuple[BudgetDifference, ...]:
-    """Every budget of either run: those of ``after`` in its order, then those that are gone."""
-    old = {budget.path: budget for budget in before.budgets}
+    """Every budget of either run: those of ``after`` in its order, then those that are gone.
+
+    A budget that was renamed is one, with all below it, as for the scheduler.
+    """
     new = {budget.path: budget for budget in after.budgets}
+    renames = {one.previously: one.path for one in new.values() if one.previously and one.previously not in new}
+    old = {}
+    for budget in before.budgets:
+        path = budget.path if budget.path in new else renamed(budget.path, renames)
+        old[path if path in new else budget.path] = budget
     return tuple(_difference(path, old.get(path), new.get(path)) for path in {**new, **old})
 
 
@@ -98,6 +112,7 @@ def _difference(path: str, old: BudgetMeasures | None, new: BudgetMeasures | Non
 
     return BudgetDifference(
         path,
+        None if old is None or old.path == path else old.path,
         (None if old is None else old.share, None if new is None else new.share),
         both(lambda budget: budget.waits.first.p50_ms),
         both(lambda budget: budget.waits.first.p90_ms),

@@ -60,13 +60,15 @@ class Capacity:
 class BudgetMeasures:
     """One budget with all below it.
 
-    ``share`` is its effective share in the first pool. Of funded work: what it demanded, was entitled to and got;
-    ``burst_gpu_ms`` is the part of it that it got beyond its guarantee, which a fixed partition would not have given.
-    ``unallocated_gpu_ms`` is GPU-time of unfunded work. ``preempted`` counts its attempts that were stopped for others,
-    ``preempting`` those that were stopped for it; ``lost_gpu_ms`` is GPU-time that did not bring its workloads forward.
+    ``previously`` is its former path, ``share`` its effective share in the first pool. Of funded work: what it
+    demanded, was entitled to and got; ``burst_gpu_ms`` is the part of it that it got beyond its guarantee, which a fixed
+    partition would not have given. ``unallocated_gpu_ms`` is GPU-time of unfunded work. ``preempted`` counts its attempts that
+    were stopped for others, ``preempting`` those that were stopped for it; ``lost_gpu_ms`` is GPU-time that did not
+    bring its workloads forward.
     """
 
     path: str
+    previously: str | None
     share: Fraction
     workloads: int
     demanded_gpu_ms: int
@@ -236,6 +238,7 @@ def budget_measures(time: GpuTime) -> tuple[BudgetMeasures, ...]:
         found.append(
             BudgetMeasures(
                 path=path,
+                previously=time.budgets[path].previously,
                 share=Fraction(shares.whole[path], shares.scale),
                 workloads=len(rows[path]),
                 demanded_gpu_ms=delivered + sum(unmet.get(account, 0) for account in inside),

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from gpubudget.sim.compare import Good, Unit, differences, programs, side_by_side
-from gpubudget.sim.measures import Measures, measure
+from gpubudget.sim.measures import BudgetMeasures, Measures, measure
 from gpubudget.units import HOUR
 from tests.made_runs import Did, made, tree
 
@@ -44,6 +44,32 @@ def test_budgets_that_are_gone_keep_their_order(after: Measures) -> None:
     names = {f"gone{number}": "1/9" for number in (3, 1, 4, 5, 9, 2, 6)}
     gone = measure(made(tree(names), [Did("w", "gone3", 8, 0, HOUR, [(0, HOUR)])], until=HOUR))
     assert [one.path for one in differences(gone, after)] == ["/", "a", "c", *names]
+
+
+def test_a_renamed_budget_is_one_with_all_below_it(before: Measures) -> None:
+    """Its figures stand side by side under both names; an old name that is in use again is another budget's."""
+    did = [Did("w", "new/x", 8, 0, HOUR, [(0, HOUR)])]
+    shares = tree({"new": "1/2", "b": "1/2", "new/x": "1"})
+    root = replace(
+        shares.root, children=tuple(replace(c, previously={"new": "a"}.get(c.path)) for c in shares.root.children)
+    )
+    after = measure(made(replace(shares, root=root), did, until=2 * HOUR))
+    found = {one.name: one for one in differences(before, after)}
+    assert list(found) == ["/", "a → new", "new/x", "b"]
+    assert found["a → new"].delivered_gpu_ms == (8 * HOUR, 8 * HOUR)
+    assert found["a → new"].changed
+    assert found["new/x"].share == (None, Fraction(1, 2))
+    assert differences(after, after)[1].former is None
+    deep = [one.name for one in differences(after, replace(after, budgets=tuple(moved(after))))]
+    assert deep == ["/", "new → newer", "new/x → newer/x", "b"]
+
+
+def moved(run: Measures) -> list[BudgetMeasures]:
+    """The budgets of a run in which ``new`` is called ``newer``."""
+    return [
+        replace(one, path=one.path.replace("new", "newer"), previously="new" if one.path == "new" else None)
+        for one in run.budgets
+    ]
 
 
 def test_the_same_run_twice_differs_in_nothing(before: Measures) -> None:
