@@ -61,10 +61,10 @@ class BudgetMeasures:
     """One budget with all below it.
 
     ``previously`` is its former path, ``share`` its effective share in the first pool. Of funded work: what it
-    demanded, was entitled to and got; ``burst_gpu_ms`` is the part of it that it got beyond its guarantee, which a fixed
-    partition would not have given. ``unallocated_gpu_ms`` is GPU-time of unfunded work. ``preempted`` counts its attempts that
-    were stopped for others, ``preempting`` those that were stopped for it; ``lost_gpu_ms`` is GPU-time that did not
-    bring its workloads forward.
+    demanded, was entitled to and got; ``burst_gpu_ms`` is the part of it that it got beyond its guarantee, which a
+    fixed partition would not have given. ``unallocated_gpu_ms`` is GPU-time of unfunded work. ``preempted`` counts
+    its attempts that were stopped for others, ``preempting`` those that were stopped for it; ``lost_gpu_ms`` is GPU-
+    time that did not bring its workloads forward.
     """
 
     path: str
