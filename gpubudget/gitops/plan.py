@@ -112,10 +112,6 @@ class Plan:
         found = Counter(field for change in self.changes for field in change.fields)
         return {field: found[field] for field in FIELDS}
 
-    def checksum(self) -> str:
-        """What tells this plan from every other one."""
-        return plain.digest(self)
-
 
 FIELDS = {"share": "shares", "changes": "changes", "title": "title", "managers": "managers", "members": "members"}
 """What can be written differently about a budget, and the attribute that says it."""

@@ -144,7 +144,9 @@ def checksum(review: Review) -> str:
 def to_json(review: Review) -> dict[str, Any]:
     """The review as plain data, with its counts and its checksum; shares are ``num/den``, times milliseconds."""
     found: dict[str, Any] = {"format": FORMAT, **_bare(plain.encode(review))}
-    found["counts"] = review.plan.counts() | {"follows": len(review.plan.follows)}
+    plan = review.plan
+    found["counts"] = plan.counts() | {"follows": len(plan.follows), "settings": len(plan.settings)}
+    found["counts"] |= {"fields": plan.field_counts()}
     return found | {"checksum": checksum(review), "seal": plain.digest(review)}
 
 

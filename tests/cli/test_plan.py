@@ -117,7 +117,7 @@ def test_many_followers_are_folded(cli: Cli, repo: GitRepo) -> None:
     assert ".  6 more budgets follow; `-o json` has them all" in done.out
     data = json.loads(cli("plan", "-o", "json").out)
     assert len(data["plan"]["follows"]) == planview.MOST_FOLLOWERS + 6
-    assert data["counts"] == {"added": 0, "removed": 0, "moved": 0, "changed": 1, "follows": 26}
+    assert (data["counts"]["changed"], data["counts"]["follows"], data["counts"]["fields"]["share"]) == (1, 26, 1)
 
 
 def test_json_and_markdown_say_the_same(repo: GitRepo, cli: Cli) -> None:

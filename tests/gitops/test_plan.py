@@ -238,8 +238,7 @@ def test_people_and_titles_move_nobody_else() -> None:
     assert plan(before, after, 0).field_counts() == {"share": 0, "changes": 0, "title": 1, "managers": 0, "members": 1}
 
 
-def test_a_plan_is_plain_data_and_has_a_checksum() -> None:
-    """It survives JSON unchanged, and any difference gives another checksum."""
+def test_a_plan_is_plain_data() -> None:
+    """It survives JSON unchanged."""
     found = plan(tree(budget("a", "1/3")), tree(budget("a", "1/4", budget("a/b", "1/2"))), 0)
     assert plain.decode(Plan, plain.encode(found)) == found
-    assert found.checksum() != replace(found, follows=()).checksum()
