@@ -30,8 +30,8 @@ Examples:
 def fmt(ctx: click.Context, paths: tuple[Path, ...], *, check: bool) -> None:
     """Put budget files into their canonical layout: the files PATH, and all of the trees in the folders PATH.
 
-    Without PATH: the tree in the current folder, or in the folder budgets in it. Only white space changes; comments,
-    quotes and order stay, and so does a file that is not sound YAML. Prints the files that change.
+    Without PATH: the tree that the current folder is part of, or the folder budgets of the repository. Only white space
+    changes; comments, quotes and order stay, and so does a file that is not sound YAML. Prints the files that change.
     """
     seen = changed = failed = 0
     for path in paths or (usual_folder(),):

@@ -83,7 +83,7 @@ def plan(  # noqa: PLR0913 - one for each option
     """Show what would change for whom, and who has to approve it.
 
     PATH is a folder of budgets as it is now, REF a commit of the repository, planned as it will be merged. Without
-    either: the current folder, or the folder budgets in it. Nothing is changed.
+    either: the tree that the current folder is part of, or the folder budgets of the repository. Nothing is changed.
 
     --replay and --trace show what it would have done: waits, GPU-hours and preemptions of the budgets that it changes,
     and of those that are hit hardest.

@@ -35,8 +35,8 @@ Examples:
 def validate(ctx: click.Context, path: Path | None, output: str, *, strict: bool) -> None:
     """Show every problem of the budgets in the folder PATH, and change nothing.
 
-    Without PATH: the current folder, or the folder budgets in it. Ends with 0 if the budgets can be applied (there may
-    be warnings, unless --strict), else with 1.
+    Without PATH: the tree that the current folder is part of, or the folder budgets of the repository. Ends with 0 if
+    the budgets can be applied (there may be warnings, unless --strict), else with 1.
     """
     gc.disable()  # all that is read is kept until the end, so collecting only costs: a quarter of the time
     ctx.call_on_close(gc.enable)
@@ -50,7 +50,17 @@ def validate(ctx: click.Context, path: Path | None, output: str, *, strict: bool
 
 
 def usual_folder() -> Path:
-    """The folder that is meant where none is named."""
+    """The folder that is meant where none is named.
+
+    The tree that is here or in ``budgets``, or else, inside a repository, in a folder above or in its ``budgets``.
+    """
+    here = Path.cwd()
+    above = [here, *here.parents]
+    tops = [number for number, folder in enumerate(above, start=1) if (folder / ".git").exists()]
+    for folder in above[: tops[0] if tops else 1]:
+        for tree in (folder, folder / "budgets"):
+            if (tree / CLUSTER_FILE).exists():
+                return Path(os.path.relpath(tree, here))
     inner = Path("budgets")
     is_tree = any(Path(name).exists() for name in (CLUSTER_FILE, BUDGET_FILE))
     return inner if inner.is_dir() and not is_tree else Path()

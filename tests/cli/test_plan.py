@@ -188,9 +188,9 @@ def test_the_folder_of_budgets_is_found_from_anywhere(
 ) -> None:
     """From inside it, by its path from elsewhere, and in a bare repository that is named."""
     assert "No changes: this folder" in _in(repo.path / "budgets", cli, monkeypatch, "plan")
-    assert "No changes: HEAD" in _in(
-        repo.path / "budgets/language", cli, monkeypatch, "plan", "HEAD", "--path", "budgets"
-    )
+    for options in ((), ("--path", "budgets")):
+        assert "No changes: HEAD" in _in(repo.path / "budgets/language", cli, monkeypatch, "plan", "HEAD", *options)
+    assert "No changes: ../budgets" in _in(repo.path / ".git", cli, monkeypatch, "plan")
     assert "No changes: " in _in(tmp_path, cli, monkeypatch, "plan", str(repo.path / "budgets"))
     repo.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
     assert "No changes: main" in _in(tmp_path, cli, monkeypatch, "plan", "main", "--repo", "bare.git")

@@ -68,6 +68,20 @@ def test_inside_the_folder_no_path_is_needed(tree: Path, monkeypatch: pytest.Mon
     assert run().stdout.startswith("budget.yaml:1:1: error[yaml-empty]")
 
 
+def test_anywhere_in_the_repository_its_tree_is_meant(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for git, it does not matter in which folder one is; outside of a repository nothing above is looked at."""
+    for name in ("docs", "budgets/language"):
+        (tree.parent / name).mkdir()
+        monkeypatch.chdir(tree.parent / name)
+        assert run().exit_code == 1
+    (tree.parent / ".git").mkdir()
+    assert run().exit_code == 0
+    (tree / "budget.yaml").write_text("")
+    assert run().stdout.startswith("../budget.yaml:1:1: error[yaml-empty]")
+    monkeypatch.chdir(tree.parent / "docs")
+    assert run().stdout.startswith("../budgets/budget.yaml:1:1: error[yaml-empty]")
+
+
 def test_json_is_for_programs(tree: Path) -> None:
     """The same facts as one JSON object, with the same exit code."""
     sound = run("-o", "json")
