@@ -333,7 +333,7 @@ def _value_axis(most: float, width: int, height: int, unit: str, show: Callable[
 
 def _time_axis(start: int, end: int, width: int, height: int) -> str:
     """Days (or hours, of short runs) since the start."""
-    x, about = _time_scale(start, end, width), max(3, width // 90)
+    x, about = _time_scale(start, end, width), max(4, width // 90)
     step = next((step for step in _STEPS if (end - start) / step <= about), _STEPS[-1])
     unit, name = (DAY, "day") if end - start > 2 * DAY else (HOUR, "hour")
     step = max(step, unit)

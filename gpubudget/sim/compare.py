@@ -75,6 +75,11 @@ class BudgetDifference:
         return self.former is not None or any(before != after for before, after in self.pairs)
 
     @property
+    def deep(self) -> bool:
+        """Whether it is below a program; the page asks."""
+        return "/" in self.path.strip("/")
+
+    @property
     def pairs(self) -> tuple[tuple[Figure, Figure], ...]:
         """Before and after of each figure."""
         return (

@@ -77,6 +77,12 @@ def test_the_same_run_twice_differs_in_nothing(before: Measures) -> None:
     assert not any(one.changed for one in differences(before, before))
 
 
+def test_programs_are_told_from_what_is_below(before: Measures) -> None:
+    """The root and what stands directly below it are not deep."""
+    one = differences(before, before)[1]
+    assert [replace(one, path=path).deep for path in ("/", "a", "a/b")] == [False, False, True]
+
+
 def test_the_best_of_a_row(before: Measures, after: Measures) -> None:
     """The shorter wait is best, two equal ones both are if a third is worse, and where all are equal nobody is."""
     found = {contest.name: contest for contest in side_by_side([before, after, after])}
