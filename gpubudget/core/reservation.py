@@ -97,15 +97,20 @@ def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int, grace: i
 
 
 def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now: int) -> bool:
-    """Whether what ``workload`` would be charged until then could cost a firm reservation its time.
+    """Whether what ``workload`` would be charged could cost the reservation its rank, and so its time.
 
-    Both are charged to the same program, so the reservation's own workload might no longer rank before those whose GPUs
-    it is to have. One that ranks before it may do so.
+    Both are charged to the same program. It might then rank behind another that waits, which would take the reserved
+    GPUs by right, again and again; or the holder might no longer rank before those whose GPUs it is to have. One that
+    ranks before the holder may do so.
     """
     holder = kept.workload
-    if kept.estimate or holder is workload or now >= kept.start or leaf.up[-2] is not kept.leaf.up[-2]:
+    if holder is workload or leaf.up[-2] is not kept.leaf.up[-2]:
         return False
     if workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now):
+        return False
+    if _costs_the_turn(kept.leaf, leaf, workload.spec.gpus * workload.min_runtime, now):
+        return True
+    if kept.estimate or now >= kept.start:
         return False
     each = holder.shapes[pool.name].each
 
@@ -116,6 +121,19 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
     own = holder.spec.gpus * holder.min_runtime
     charge = workload.spec.gpus * max(workload.min_runtime, kept.start - now)  # it may well run until then
     return not holds(own + charge) and holds(own)
+
+
+def _costs_the_turn(holder: Node, leaf: Node, commitment: int, now: int) -> bool:
+    """Whether a budget above both leaves would, once charged, rank behind a sibling where something waits."""
+    for node in holder.up[:-1]:
+        if node not in leaf.up:
+            continue
+        height = node.usage(now) * node.fold + node.order
+        after = height + commitment * node.fold
+        for sibling in node.parent.children if node.parent else ():
+            if sibling.mask and height < sibling.usage(now) * sibling.fold + sibling.order < after:
+                return True
+    return False
 
 
 def _given(host: Host) -> int:

@@ -272,3 +272,17 @@ def test_who_ranks_before_a_reservation_may_cost_it_its_rank() -> None:
     """Equal usage and share: the path decides, and b/a comes before b/x."""
     small = _reserved_within_a_program()
     assert small.submit("first", "b/a", 4, 50) == ["start first/1"]
+
+
+def test_what_would_cost_the_reservation_the_turn_of_its_program_waits() -> None:
+    """Else small workloads beside it keep its program behind the others for ever, and a whole host is never empty."""
+    small = Small({"x": "1/3", "x/big": "1/2", "x/small": "1/2", "y": "1/3", "z": "1/3"}, hosts=2)
+    small.submit("z1", "z", 8, 15)
+    small.submit("y1", "y", 2, 30)
+    assert starts(small.submit("big", "x/big", 8, 5)) == []
+    assert starts(small.submit("s1", "x/small", 2, 35)) == ["s1/1"]  # nobody waits who could take the turn
+    small.exit("s1", Outcome.FINISHED)
+    small.submit("y2", "y", 8, 10)
+    assert starts(small.submit("s2", "x/small", 2, 35)) == []
+    assert stops(small.wait(15)) == ["z1/1"]
+    assert starts(small.exit("z1")) == ["big/1"]
