@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from fractions import Fraction
 from typing import Any
 
 from gpubudget.gitops import diagnostics
 from gpubudget.gitops.diagnostics import Diagnostic
 from gpubudget.gitops.plan import WRITTEN, Change, Plan, PoolChange, SettingChange, Standing
-from gpubudget.units import about_share, format_share, ratio_text
+from gpubudget.gitops.wording import SHORT, arrow, share_text
+from gpubudget.units import SECOND, count, format_share, ratio_text
 
-_SHORT = 12
 _VERBS = dict(zip(WRITTEN, ("add", "remove", "move", "change"), strict=True))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING = Plan()
@@ -67,11 +66,11 @@ def lines(report: Report) -> list[str]:
     told = [f"cluster    {report.cluster}"] if report.cluster else []
     if report.commit:
         by = f"by {report.author}, {time_text(report.committed)}"
-        told.append(f"fetched    {report.ref} {report.commit[:_SHORT]} of {report.source}, {by}")
+        told.append(f"fetched    {report.ref} {report.commit[:SHORT]} of {report.source}, {by}")
     if report.signer:
         told.append(f"signed     by {report.signer}")
     if report.budgets:
-        told.append(f"validated  {_count(report.budgets, 'budget')}{_warnings(report)}")
+        told.append(f"validated  {count(report.budgets, 'budget')}{_warnings(report)}")
     told += [f"note       {note}" for note in report.notes]
     told += plan_lines(report.plan)
     told.append(f"{report.status.value:<9}  {_outcome(report)}")
@@ -81,7 +80,7 @@ def lines(report: Report) -> list[str]:
 def _warnings(report: Report) -> str:
     """How many there are; what they say is for those who edit the files, and not for every round."""
     number = sum(not problem.is_error for problem in report.problems)
-    return f", {_count(number, 'warning')} (gpubudget validate shows them)" if number else ""
+    return f", {count(number, 'warning')} (gpubudget validate shows them)" if number else ""
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -90,7 +89,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _outcome(report: Report) -> str:
-    commit, previous = report.commit[:_SHORT], report.previous[:_SHORT]
+    commit, previous = report.commit[:SHORT], report.previous[:SHORT]
     what = summary(report.plan)
     match report.status:
         case Status.APPLIED:
@@ -111,7 +110,7 @@ def summary(plan: Plan) -> str:
     """The counts of a plan in a few words."""
     counted = [f"{number} {action}" for action, number in plan.counts().items() if number]
     words = [f"budgets: {', '.join(counted)}"] if counted else []
-    words += [_count(len(plan.settings), "setting") + " changed"] if plan.settings else []
+    words += [count(len(plan.settings), "setting") + " changed"] if plan.settings else []
     return "; ".join(words) or "no change of budgets"
 
 
@@ -131,34 +130,20 @@ def _shares(pools: tuple[PoolChange, ...]) -> list[str]:
 
 
 def _standing(before: Standing | None, after: Standing | None) -> str:
-    share = _arrow(format_share(before.share) if before else None, format_share(after.share) if after else None)
-    effective = _arrow(*(_rounded(standing.effective_share) if standing else None for standing in (before, after)))
+    share = arrow(format_share(before.share) if before else None, format_share(after.share) if after else None)
+    effective = arrow(*(share_text(standing.effective_share) if standing else None for standing in (before, after)))
     return f"share {share}, effective {effective}"
 
 
-def _arrow(before: str | None, after: str | None) -> str:
-    if before == after or before is None:
-        return f"{after}"
-    return f"{before} -> {after or 'none'}"
-
-
-def _rounded(share: Fraction) -> str:
-    exact = format_share(share)
-    return exact if exact.endswith("%") else f"~{about_share(share)}"
-
-
 def _setting_line(setting: SettingChange) -> str:
-    return f"setting    {setting.name}  {_arrow(setting.before, setting.after)}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"setting    {setting.name}  {arrow(setting.before, setting.after)}"
 
 
 def time_text(millis: int) -> str:
     """RFC 3339 in UTC; git allows times that no calendar has."""
+    precision = "milliseconds" if millis % SECOND else "seconds"
     try:
-        return (_EPOCH + timedelta(milliseconds=millis)).isoformat().replace("+00:00", "Z")
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec=precision).replace("+00:00", "Z")
     except OverflowError:
         return f"{millis} ms"
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from gpubudget.core.budget import Budget, Policy, Pool, Shares, Tree
 from gpubudget.gitops.diagnostics import Diagnostic, Position
 from gpubudget.gitops.plan import Plan, plan
-from gpubudget.gitops.report import Report, Status, lines, prefix, summary, to_json
+from gpubudget.gitops.report import Report, Status, lines, prefix, summary, to_json, time_text
 
 POOL = Pool("h100", 8, 4)
 
@@ -134,3 +134,9 @@ def test_json_has_exact_shares_and_nothing_rounded() -> None:
 def test_problems_at_the_top_of_a_repository_have_no_folder_before_them() -> None:
     """With the path "." a file's own path is the whole of it."""
     assert [prefix(replace(REPORT, path=path)) for path in (".", "", "a/b/", "a")] == ["", "", "a/b/", "a/"]
+
+
+def test_times_are_as_exact_as_they_are() -> None:
+    """Commits are made at whole seconds; and git knows times that no calendar has."""
+    assert [time_text(at) for at in (1_000, 1_500)] == ["1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z"]
+    assert time_text(10**18) == f"{10**18} ms"
