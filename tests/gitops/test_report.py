@@ -8,7 +8,7 @@ from fractions import Fraction
 from gpubudget.core.budget import Budget, Policy, Pool, Shares, Tree
 from gpubudget.gitops.diagnostics import Diagnostic, Position
 from gpubudget.gitops.plan import Plan, plan
-from gpubudget.gitops.report import Report, Status, lines, prefix, summary, to_json, time_text
+from gpubudget.gitops.report import Report, Status, lines, prefix, summary, time_text, to_json
 
 POOL = Pool("h100", 8, 4)
 
