@@ -131,6 +131,8 @@ def finished_runs(path: Path) -> Iterator[tuple[dict[str, Done], FileIO]]:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror or error}") from None
     with stream:
+        if not path.is_file():
+            raise InvalidInputError(f"finished runs cannot be kept in {path}, which is no file")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -112,6 +112,8 @@ def test_one_sweep_at_a_time_has_a_file(tmp_path: Path) -> None:
         pass
     with pytest.raises(InvalidInputError, match="cannot be written"), finished_runs(tmp_path / "none" / "runs.jsonl"):
         pass
+    with pytest.raises(InvalidInputError, match="which is no file"), finished_runs(Path("/dev/full")):
+        pass
 
 
 def test_a_full_disk_costs_one_run(tmp_path: Path) -> None:
