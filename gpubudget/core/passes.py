@@ -124,7 +124,7 @@ def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
     shortest = queue.by_runtime[0][2]
     if shortest is workload and len(queue.by_runtime) > 1:
         shortest = queue.by_runtime[1][2]
-    return shortest is not workload and shortest.min_runtime <= workload.min_runtime
+    return shortest is not workload and not shortest.fresh and shortest.min_runtime <= workload.min_runtime
 
 
 # The debug lane

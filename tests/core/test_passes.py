@@ -12,6 +12,7 @@ from gpubudget.core.events import (
     BudgetsApplied,
     Cancelled,
     Cordoned,
+    DrainRequested,
     HostReported,
     Outcome,
     RequeueRequested,
@@ -286,3 +287,12 @@ def test_what_would_cost_the_reservation_the_turn_of_its_program_waits() -> None
     assert starts(small.submit("s2", "x/small", 2, 35)) == []
     assert stops(small.wait(15)) == ["z1/1"]
     assert starts(small.exit("z1")) == ["big/1"]
+
+
+def test_of_two_that_lose_their_claims_at_once_the_first_starts_first_elsewhere() -> None:
+    """That another of the same budget and shape waits says nothing as long as it was not tried itself."""
+    small = two_pools()
+    small.submit("u1", "a", 8, 0, pools=("q",))
+    assert small.submit("a1", "a", 2, 60, pools=("q", "p"))[-1] == "claim a1"
+    assert small.submit("a2", "a", 2, 1, pools=("q", "p"))[-1] == "claim a2"
+    assert starts(small.do(DrainRequested("q1", "hot"))) == ["a1/1", "a2/1"]
