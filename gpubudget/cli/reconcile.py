@@ -281,7 +281,8 @@ def _show(report: Report, output: str, indent: int | None) -> None:
     for line in lines(report):
         click.echo(line)
     if report.exit_code:
-        say(f"error: {report.error}")
+        of = f"{report.cluster}: " if report.cluster else ""  # stdout may go elsewhere
+        say(f"error: {of}{report.error}")
         say(f"hint: {report.hint}")
 
 
