@@ -193,7 +193,9 @@ def _start(record: Record, start: Start, now: int) -> None:
     else:
         assert start.ends_by is not None
         assert now < start.ends_by <= now + spec.max_runtime
-    if start.lane:
+    if start.lane and record.tree and record.tree.policy.debug is None:
+        assert run.claimed is not None, f"{spec.id} starts in a lane that is not there"  # what was promised is kept
+    elif start.lane:
         _in_the_lane(record, job, start.pool, now if run.claimed is None else run.claimed)
     elif spec.allocated and run.claimed is None:  # the lane may have moved after a claim was made
         for host in run.hosts:
