@@ -231,5 +231,8 @@ def _hosts(tree: Tree) -> tuple[SimHost, ...]:
     """The hosts that the tree's pools name; there must be some."""
     found = hosts_of(tree)
     if not found:
-        raise InvalidInputError("there are no hosts: the pools of the budgets have none", hint="use --hosts N")
+        raise InvalidInputError(
+            "there are no hosts: the pools of the budgets have none",
+            hint="say how many in cluster.yaml, or with --hosts",
+        )
     return found

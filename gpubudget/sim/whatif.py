@@ -16,13 +16,12 @@ from gpubudget.core.budget import ROOT, Budget, Tree
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.gitops.plan import Action, Change, Plan
 from gpubudget.gitops.review import Outcome, Replayed, WhatIf
-from gpubudget.sim import assume, history, traces
-from gpubudget.sim.assume import Assumed
+from gpubudget.sim import traces
 from gpubudget.sim.engine import simulate
 from gpubudget.sim.measures import BudgetMeasures, measure
+from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
 from gpubudget.sim.submission import Scenario
-from gpubudget.sim.synthetic import hosts_of
 from gpubudget.units import about_duration, count, format_duration
 
 HARDEST = 5
@@ -38,14 +37,8 @@ Progress = Callable[[str], None]
 
 def scenario_of(trace: Path, tree: Tree) -> Scenario:
     """The scenario of a file: our own event log, or another cluster's trace on the hosts of ``tree``."""
-    if traces.first_line(trace).startswith("{"):
-        return history.read_history(trace)
-    assumed = Assumed()
-    found = traces.read_trace(trace)
-    named = assume.name(found, assumed)
-    payers, notes = assume.payers_in(tree, named, found)
-    workloads = assume.workloads(found, named, payers, tree, assumed)
-    return Scenario(tree, hosts_of(tree), replace(workloads, assumptions=workloads.assumptions + notes))
+    told = traces.first_line(trace).startswith("{")
+    return prepare(Choice(trace), None if told else tree)
 
 
 def what_if(

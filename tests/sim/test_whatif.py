@@ -157,6 +157,8 @@ def test_a_trace_may_be_an_event_log_or_another_clusters(tmp_path: Path) -> None
     assert any("no budget" in one for one in foreign.workloads.assumptions)
     with pytest.raises(InvalidInputError):
         scenario_of(tmp_path / "none", tree())
+    with pytest.raises(InvalidInputError, match="there are no hosts"):
+        scenario_of(csv, replace(tree(budget("a", "1/2")), pools=(Pool("p", 8, 0),)))
 
 
 LOG = [
