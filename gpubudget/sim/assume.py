@@ -123,6 +123,22 @@ def _of(number: int, rows: Sequence[object]) -> str:
     return f"{number:,} of {len(rows):,} workloads"
 
 
+def capped(found: Workloads, longest: int) -> Workloads:
+    """The same workloads, none with more than the longest minimum runtime: people would not have asked for more."""
+    over = sum(each.spec.min_runtime > longest for each in found.submissions)
+    if not over:
+        return found
+    submissions = tuple(
+        replace(each, spec=replace(each.spec, min_runtime=longest)) if each.spec.min_runtime > longest else each
+        for each in found.submissions
+    )
+    note = (
+        f"{count(over, 'workload')} declared more than the longest minimum runtime, {format_duration(longest)}: taken "
+        "to declare that."
+    )
+    return replace(found, submissions=submissions, assumptions=(*found.assumptions, note))
+
+
 def scale_load(found: Workloads, gpus: int, wanted: Fraction) -> Workloads:
     """The same workloads, closer together or farther apart, to ask for ``wanted`` times what ``gpus`` give."""
     submissions = found.submissions

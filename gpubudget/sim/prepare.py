@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from gpubudget.core.budget import DebugLane, Policy, Pool, Tree
+from gpubudget.core.events import BudgetsApplied, Event
 from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.gitops.folder import load_folder
 from gpubudget.sim import assume, faults, grouptree, history, synthetic, traces
@@ -130,6 +131,11 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
             f"Shares change on {count(later, 'date')} after all submissions, which play no part: the times of made-up "
             "work and of traces of other clusters have a zero of their own."
         )
+    if changes := len(workloads.events):
+        notes.append(
+            f"Budgets are changed {count(changes, 'time')} in it, as in the log; shares, entitlements and fairness are "
+            "figured by those that it begins with."
+        )
     failures = workloads.failures
     if choice.failures is not None:
         failures = faults.read_failures(choice.failures, found.hosts)
@@ -186,8 +192,21 @@ def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
         tree, workloads = budgets, replace(workloads, events=())
     if choice.hosts is not None:
         first = tree.pools[0].name if tree.pools else hosts[0].pool
-        hosts = _hosts(replace(tree, pools=(Pool(first, choice.gpus_per_host, choice.hosts),)))
+        tree = replace(tree, pools=(Pool(first, choice.gpus_per_host, choice.hosts),))
+        hosts = _hosts(tree)
+    events = tuple((at, _as_chosen(event, choice, tree)) for at, event in workloads.events)
+    workloads = replace(workloads, events=events)
+    if budgets is not None or choice.rules.max_min_runtime is not None:
+        workloads = assume.capped(workloads, choice.rules.of(tree.policy).max_min_runtime)
     return Scenario(tree, hosts, workloads)
+
+
+def _as_chosen(event: Event, choice: Choice, tree: Tree) -> Event:
+    """A change of budgets in a log, with the rules and the hosts that were chosen."""
+    if not isinstance(event, BudgetsApplied):
+        return event
+    pools = event.tree.pools if choice.hosts is None else tree.pools
+    return BudgetsApplied(replace(event.tree, policy=choice.rules.of(event.tree.policy), pools=pools))
 
 
 def _foreign(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:

@@ -16,7 +16,7 @@ from gpubudget.core.budget import ROOT, Budget, Tree
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.gitops.plan import Action, Change, Plan
 from gpubudget.gitops.review import Outcome, Replayed, WhatIf
-from gpubudget.sim import traces
+from gpubudget.sim import assume, traces
 from gpubudget.sim.engine import simulate
 from gpubudget.sim.measures import BudgetMeasures, measure
 from gpubudget.sim.prepare import Choice, prepare
@@ -88,7 +88,7 @@ def under(scenario: Scenario, tree: Tree, now: int) -> Scenario:
             one = replace(one, spec=replace(one.spec, budget=charged[path]))  # noqa: PLW2901 - the one that is kept
         submissions.append(one)
     workloads = replace(scenario.workloads, submissions=tuple(submissions), events=())
-    return replace(scenario, tree=tree, workloads=workloads)
+    return replace(scenario, tree=tree, workloads=assume.capped(workloads, tree.policy.max_min_runtime))
 
 
 def _outcomes(before: Result, after: Result, plan: Plan) -> tuple[Outcome, ...]:
@@ -146,4 +146,4 @@ def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan) -> 
             yield f"{count(many, 'workload')} refused under the tree {name}, such as: {refusal.reason}"
     for row in scenario.workloads.bad_rows[:1]:
         yield f"{count(len(scenario.workloads.bad_rows), 'row')} of the record left out, such as: {row.why}."
-    yield from scenario.workloads.assumptions
+    yield from assume.capped(scenario.workloads, after.tree.policy.max_min_runtime).assumptions

@@ -19,7 +19,7 @@ from gpubudget.gitops.folder import load_folder
 from gpubudget.sim.engine import simulate
 from gpubudget.sim.policies import policy
 from gpubudget.sim.prepare import Choice, prepare
-from gpubudget.units import DAY, HOUR
+from gpubudget.units import DAY, HOUR, MINUTE
 from tests.cli.conftest import Cli
 
 SHARED = os.environ.get("GPUBUDGET_SHARED")
@@ -114,6 +114,27 @@ def test_a_log_is_played_again_to_the_byte(cli: Cli, trace: Path) -> None:
     assert all(word in log for word in (b'"reason": "preempted"', b'"reason": "drained"', b'"state": "lost"'))
     assert cli("simulate", "--trace", "log.jsonl", "--log", "again.jsonl").code == 0
     assert Path("again.jsonl").read_bytes() == log
+
+
+def test_rules_and_hosts_hold_for_all_of_a_log(cli: Cli, trace: Path) -> None:
+    """Also after budgets are changed in it; whoever declared more than is allowed now would have declared less."""
+    assert cli("simulate", "--trace", str(trace), *GROUPS, "--log", "log.jsonl").code == 0
+    lines = Path("log.jsonl").read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if '"kind": "stopped"' in line)
+    lines.insert(place, json.dumps(json.loads(lines[0]) | {"at": json.loads(lines[place])["at"]}))
+    Path("twice.jsonl").write_text("\n".join(lines))
+    rules = ("--lookback", "1d", "--max-min-runtime", "10m", "--hosts", "3")
+    done = cli("simulate", "--trace", "twice.jsonl", *rules, "--log", "again.jsonl", "--json", "figures.json")
+    assert done.code == 0
+    assert "refused" not in done.err
+    told = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
+    applied = [line for line in told if line["kind"] == "budgets_applied"]
+    assert [line["policy"]["lookback_ms"] for line in applied] == [DAY, DAY]
+    assert [line["pools"][0]["hosts"] for line in applied] == [3, 3]
+    assert max(line["min_runtime_ms"] for line in told if line["kind"] == "submitted") == 10 * MINUTE
+    assumed = " ".join(json.loads(Path("figures.json").read_text())["runs"][0]["assumptions"])
+    assert "Budgets are changed 1 time in it" in assumed
+    assert "declared more than the longest minimum runtime, 10m: taken to declare that" in assumed
 
 
 def test_what_was_found_is_said_though_it_cannot_be_written(cli: Cli, trace: Path) -> None:

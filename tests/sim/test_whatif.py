@@ -121,6 +121,7 @@ def test_what_a_replay_cannot_know_is_told() -> None:
     larger = replace(same, pools=(replace(POOL, hosts=3),), policy=replace(PLAIN, max_min_runtime=1))
     odd = scenario(
         *work("a", 2),
+        *work("b", 1, gpus=5_000),
         assumptions=("Users are drawn.",),
         bad_rows=(BadRow(1, "x"),),
         events=((1, BudgetsApplied(same)),),
@@ -129,9 +130,10 @@ def test_what_a_replay_cannot_know_is_told() -> None:
         "It covers 1h, which is little beside a window of 1d.",
         "It has the hosts that there were, not those that the plan gives a pool.",
         "1 change of budgets in the time that is replayed did not happen in it: each tree holds throughout.",
-        *[one for one in replayed(odd, same, larger).cautions if "refused under the tree after" in one],
+        *[one for one in replayed(odd, same, larger).cautions if one.startswith("1 workload refused under the tree ")],
         "1 row of the record left out, such as: x.",
         "Users are drawn.",
+        "3 workloads declared more than the longest minimum runtime, 1ms: taken to declare that.",
     )
 
 
