@@ -32,7 +32,7 @@ def run(state: State) -> None:
     while again:
         again = False
         for pool in state.pools.values():
-            if pool.grown and not (pool.due or pool.lapsed or pool.waiting()):
+            if pool.grown and not (pool.due or pool.waiting()):
                 pool.grown = 0
             full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
             if full or pool.grown:
@@ -68,7 +68,7 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         return
     pool.passing = True
     _lane(state, pool)
-    if full or pool.lapsed:
+    if full:
         _first(state, pool)
     kept = pool.reservation
     if kept is not None and not full and kept.bits & hosts:
@@ -251,7 +251,6 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
 def _first(state: State, pool: Pool) -> None:
     """Keep the reservation with the best-ranked allocated workload that cannot start and has a time."""
     root, now = pool.budgets.root, state.now
-    pool.lapsed = False
     if not root.mask:
         pool.reservation = None
         return

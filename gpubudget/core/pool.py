@@ -48,7 +48,6 @@ class Pool:
         "index",
         "kinds",
         "lane",
-        "lapsed",
         "last_pass",
         "name",
         "numbers",
@@ -81,7 +80,6 @@ class Pool:
         self.wide = 0
         self.single = [0]
         self.reservation: Reservation | None = None
-        self.lapsed = False  # the reservation was given up and none was looked for since
         self.capacity = Meter()
         self.allocated = Meter()
         self.unallocated = Meter()
@@ -121,12 +119,13 @@ class Pool:
             self.index.move(host, rooms)
 
     def lapse(self) -> None:
-        """Give up the reservation: its workload starts or is gone, or its hosts cannot keep it."""
+        """Give up the reservation: its workload starts or is gone, or its hosts cannot keep it.
+
+        Others may use the hosts now, or start at all, which waited so that its program kept its rank.
+        """
         if self.reservation is not None:
-            for host in self.reservation.hosts:
-                self.gains(host, NO_ROOM)  # others may use it now
             self.reservation = None
-            self.lapsed = True
+            self.due = True
 
     def gains(self, host: Host, before: Rooms) -> None:
         """Note it if ``host`` can give more than ``before``, its rooms until now: something may start there."""

@@ -137,7 +137,6 @@ def _save_pool(pool: Pool) -> Data:
         "meters": {name: [getattr(pool, name).at0, getattr(pool, name).slope] for name in _METERS},
         "last_pass": pool.last_pass,
         "due": pool.due,
-        "lapsed": pool.lapsed,
         "grown": pool.grown,
         "budgets": _save_ranking(pool.budgets, None),
         "fillers": _save_ranking(pool.fillers, pool.stray),
@@ -173,7 +172,6 @@ def _load_pool(state: State, data: Data) -> None:
     for meter, (at0, slope) in data["meters"].items():
         setattr(pool, meter, Meter(at0, slope))
     pool.last_pass, pool.due, pool.grown = data["last_pass"], data["due"], data["grown"]
-    pool.lapsed = data["lapsed"]
     _load_ranking(pool.budgets, data["budgets"], None)
     _load_ranking(pool.fillers, data["fillers"], pool.stray)
     _load_lane(pool.lane, state.policy, data["lane"])

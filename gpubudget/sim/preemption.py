@@ -118,11 +118,11 @@ class Judge:
             left = f"{ours.path} would have {ours.usage} GPU-ms for a share of {ours.share}"
             yield "no-right", f"{who}, but {left}, and {theirs.path} has {theirs.usage} for {theirs.share}"
 
-    def outranked(self, workload: Workload, pool: str, hosts: Iterable[str], now: int) -> bool:
-        """Whether work past its minimum on one of the hosts ranks no lower than the workload would by now."""
+    def outranked(self, workload: Workload, pool: str, hosts: Iterable[str], now: int, by: int) -> bool:
+        """Whether work on one of the hosts, past its minimum ``by`` then, ranks no lower than the workload by now."""
         for attempt in {attempt.key: attempt for host in hosts for attempt in self._cluster.on(host)}.values():
             other = self._ledger.charged(attempt.key)
-            if attempt.leaving or not attempt.allocated or now < attempt.protected_until:
+            if attempt.leaving or not attempt.allocated or by < attempt.protected_until:
                 continue
             if other is None or workload.budget is None:
                 continue

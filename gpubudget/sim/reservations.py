@@ -63,7 +63,9 @@ class Promises:
         self._promises[pool] = _Promise(workload.id, start, tuple(hosts), estimate)
         if before is None or before.workload != workload.id or before.estimate or before.excused:
             return ""
-        if start <= before.start or before.start < now or self._judge.outranked(workload, pool, before.hosts, now):
+        if start <= before.start or before.start < now:
+            return ""
+        if self._judge.outranked(workload, pool, before.hosts, now, before.start):
             return ""
         return f"{workload.id} was to start by {before.start} and is put off to {start} for no cause in the log"
 
@@ -79,7 +81,7 @@ class Promises:
             if promise.estimate or promise.excused or promise.burdened:
                 continue
             promise.excused = True
-            if not self._judge.outranked(workload, pool, promise.hosts, now):
+            if not self._judge.outranked(workload, pool, promise.hosts, now, promise.start):
                 yield "reservation-missed", f"{promise.workload} was to start by {promise.start} and still waits"
 
     def _ranks_better(self, pool: str, one: Workload, other: Workload, now: int) -> bool:
