@@ -101,14 +101,16 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
 
     Both are charged to the same program. It might then rank behind another that waits, which would take the reserved
     GPUs by right, again and again; or the holder might no longer rank before those whose GPUs it is to have. One that
-    ranks before the holder may do so.
+    ranks before the holder may do so, and what is short and small enough for the debug lane costs no turn to speak of.
     """
     holder = kept.workload
     if holder is workload or leaf.up[-2] is not kept.leaf.up[-2]:
         return False
     if workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now):
         return False
-    if _costs_the_turn(kept.leaf, leaf, workload.spec.gpus * workload.min_runtime, now):
+    if not pool.lane.admits(workload.spec) and _costs_the_turn(
+        kept.leaf, leaf, workload.spec.gpus * workload.min_runtime, now
+    ):
         return True
     if kept.estimate or now >= kept.start:
         return False

@@ -253,10 +253,7 @@ class Auditor:
         pools = {self._cluster.hosts[host].pool for host in line.data["hosts"] if host in self._cluster.hosts}
         pool = line.data.get("pool") or min(pools, default="")
         self._judge.kept[pool] = frozenset(line.data["hosts"])
-        if any(
-            a.pool == pool and a.leaving and line.at > a.told + self._grace for a in self._cluster.attempts.values()
-        ):
-            self._promises.excuse(pool)
+        self._excuse_the_late(line.at)
         estimate = line.data.get("estimate", False)
         hosts, start = line.data["hosts"], line.data["start_ms"]
         late = self._promises.reserve(pool, workload, line.at, start, hosts, estimate=estimate)
@@ -264,6 +261,12 @@ class Auditor:
             self._find("reservation-later", late)
 
     # What several of them share
+
+    def _excuse_the_late(self, now: int) -> None:
+        """Reservations of a pool where an attempt takes longer than the grace period to leave may be put off."""
+        for attempt in self._cluster.attempts.values():
+            if attempt.leaving and now > attempt.told + self._grace:
+                self._promises.excuse(attempt.pool)
 
     def _workload(self, line: Line) -> Workload | None:
         """The workload of a line, if the log has it in a state in which the line may come."""
@@ -337,6 +340,7 @@ class Auditor:
             self._end(workload)
         self._unsettled.clear()
         self._report(self._judge.settled())
+        self._excuse_the_late(self._now or 0)
         self._report(self._promises.missed(self._workloads, self._now or 0))
 
     def _count(self, attempt: Attempt, *, closed: bool = False) -> None:

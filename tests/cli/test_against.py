@@ -79,9 +79,9 @@ def test_work_follows_a_budget_that_is_renamed_or_gone(cli: Cli) -> None:
     counts = {budget["path"]: budget["workloads"] for budget in after["budgets"]}
     assert counts == {"/": 120, "crimson": 60}
     assert after["workloads"] == 120
-    rows = [line.split("  ")[0] for line in out.splitlines()[5:]]
-    assert {"red → crimson", "blue"} <= set(rows)
-    assert not {"red", "crimson"} & set(rows)
+    names = [line.split("  ")[0] for line in out.splitlines()[5:]]
+    assert {"red → crimson", "blue"} <= set(names)
+    assert not {"red", "crimson"} & set(names)
 
 
 def test_hosts_and_rules_of_the_command_hold_for_both(cli: Cli) -> None:

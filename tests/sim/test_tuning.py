@@ -24,7 +24,7 @@ def test_debug_workloads_wait_a_minute_and_not_ten() -> None:
     """With the lane half start within one minute and 90% within five, whether their budget is under- or over-used."""
     found = on_88_gpus(sessions="1/2")
     for group in ("debug", "under-used", "over-used"):
-        assert found[group]["n"] > 20
+        assert found[group]["n"] > 10
         assert found[group]["p50"] <= MINUTE
         assert found[group]["p90"] <= 5 * MINUTE
 
