@@ -104,11 +104,15 @@ def run_bytes(
 
 
 class _Child(threading.Thread):
-    """A process that cannot be lost: it is started in a thread of its own, where no signal's exception is raised."""
+    """A process that cannot be lost: it is started in a thread of its own, where no signal's exception is raised.
+
+    It is not joined: a join that a signal's exception interrupts takes the thread for ended (Python 3.11).
+    """
 
     def __init__(self, command: list[str], stdin: bytes, options: dict[str, Any]) -> None:
         super().__init__()
         self.process: subprocess.Popen[bytes] | None = None
+        self._done = threading.Event()
         self._error: OSError | None = None
         self._command, self._options = command, options
         self._stdin = subprocess.PIPE if stdin else subprocess.DEVNULL
@@ -122,11 +126,13 @@ class _Child(threading.Thread):
             )
         except OSError as error:
             self._error = error
+        finally:
+            self._done.set()
 
     def started(self, shown: str) -> subprocess.Popen[bytes]:
         """Have it started; the process, which reads or writes at ``shown``."""
         self.start()
-        self.join()
+        self._done.wait()
         if self.process is not None:
             return self.process
         if isinstance(self._error, FileNotFoundError) and self._error.filename == self._command[0]:
@@ -135,8 +141,7 @@ class _Child(threading.Thread):
 
     def end(self) -> None:
         """End it if it was started, with all that it started."""
-        if self.ident is not None:
-            self.join()
+        self._done.wait(GRACE)  # not for ever: the thread itself may not have been started
         if self.process is not None:
             _end(self.process)
 
