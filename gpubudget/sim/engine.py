@@ -269,7 +269,7 @@ class _Run:
         return Result(
             policy=settings.policy,
             settings=settings.named,
-            assumptions=scenario.workloads.assumptions + settings.costs.sentences(),
+            assumptions=scenario.workloads.sentences() + settings.costs.sentences(),
             bad_rows=scenario.workloads.bad_rows,
             tree=scenario.tree,
             hosts=scenario.hosts,

@@ -131,11 +131,6 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
             f"Shares change on {count(later, 'date')} after all submissions, which play no part: the times of made-up "
             "work and of traces of other clusters have a zero of their own."
         )
-    if changes := len(workloads.events):
-        notes.append(
-            f"Budgets are changed {count(changes, 'time')} in it, as in the log; shares, entitlements and fairness are "
-            "figured by those that it begins with."
-        )
     failures = workloads.failures
     if choice.failures is not None:
         failures = faults.read_failures(choice.failures, found.hosts)

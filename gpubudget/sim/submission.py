@@ -13,6 +13,7 @@ from fractions import Fraction
 from gpubudget.core.budget import Tree
 from gpubudget.core.events import Event
 from gpubudget.core.workload import WorkloadSpec
+from gpubudget.units import count
 
 
 class Ending(StrEnum):
@@ -94,6 +95,13 @@ class Workloads:
     bad_rows: tuple[BadRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     events: tuple[tuple[int, Event], ...] = ()
+
+    def sentences(self) -> tuple[str, ...]:
+        """What a report says of a run that plays all of it."""
+        if not self.events:
+            return self.assumptions
+        changed = f"Budgets are changed {count(len(self.events), 'time')} in it, as in the log"
+        return (*self.assumptions, f"{changed}; shares, entitlements and fairness are figured by those it begins with.")
 
 
 @dataclass(frozen=True, slots=True)

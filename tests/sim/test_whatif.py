@@ -16,7 +16,7 @@ from gpubudget.errors import InvalidInputError
 from gpubudget.gitops.plan import plan
 from gpubudget.gitops.review import WhatIf
 from gpubudget.sim.submission import BadRow, Scenario, SimHost, Submission, Workloads
-from gpubudget.sim.whatif import HARDEST, NEVER_KNOWN, scenario_of, what_if
+from gpubudget.sim.whatif import HARDEST, NEVER_KNOWN, scenario_of, under, what_if
 from gpubudget.units import DAY, HOUR
 
 POOL = Pool("h100", 8, 2)
@@ -195,3 +195,11 @@ LOG = [
     },
     {"at": 90_000, "kind": "stopped", "workload": "w1", "attempt": 1, "reason": "finished"},
 ]
+
+
+def test_each_tree_holds_throughout_and_the_report_does_not_say_otherwise() -> None:
+    """Changes of budgets in the log are told of a run that plays them, and of no other."""
+    same = tree(budget("a", "1/2"), budget("b", "1/2"))
+    played = scenario(*work("a", 2), events=((1, BudgetsApplied(same)),))
+    assert [one for one in played.workloads.sentences() if "Budgets are changed 1 time in it" in one]
+    assert under(played, same, 0).workloads.sentences() == played.workloads.assumptions
