@@ -96,7 +96,7 @@ def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], 
             node.at0 += leaf.at0
             node.slope += leaf.slope
             node.ripe += leaf.ripe
-            node.where |= leaf.where
+            node.known_where |= leaf.where()
             node.held += leaf.held
     edges = old.ledger.edges
     for _ in range(len(edges)):

@@ -9,12 +9,13 @@ sibling, so the same split gives the same order at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from math import lcm  # noqa: TID251 - whole numbers only
-from typing import NamedTuple
+from typing import Final
 
 from gpubudget.core.budget import ROOT, Budget, reserve
+from gpubudget.core.placement import EVERY
 from gpubudget.core.records import Node
 from gpubudget.core.usage import Ledger
 
@@ -58,11 +59,13 @@ def set_weights(siblings: list[Node]) -> None:
 
 def parting(one: Node, other: Node) -> tuple[Node, Node]:
     """The two siblings at which the paths of two different leaves part."""
-    mine = one.up[::-1]
-    theirs = other.up[::-1]
-    for a, b in zip(mine, theirs, strict=False):
-        if a is not b:
-            return a, b
+    mine, theirs = one.up, other.up
+    i, j = len(mine) - 1, len(theirs) - 1
+    while i >= 0 and j >= 0:
+        if mine[i] is not theirs[j]:
+            return mine[i], theirs[j]
+        i -= 1
+        j -= 1
     raise AssertionError(f"{one.path} and {other.path} do not part")
 
 
@@ -72,11 +75,10 @@ def outranks(one: Node, other: Node, now: int) -> bool:
     return a.usage(now) * a.fold + a.order < b.usage(now) * b.fold + b.order
 
 
-def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | None = ()) -> Iterator[Node]:
-    """The leaves below ``node`` where a shape of ``mask`` waits, and those in ``marked``, best-ranked first.
+def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
+    """The leaves below ``node`` where a shape of ``mask`` waits, best-ranked first.
 
-    Budgets above a marked leaf are marked too; None marks all that have attempts past their minimum. Ranks are read
-    when a budget's children are reached.
+    Ranks are read when a budget's children are reached.
     """
     stack = [node]
     while stack:
@@ -87,7 +89,7 @@ def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | Non
         ranked = [
             ((child.at0 + child.slope * now) * child.fold + child.order, child)
             for child in node.children
-            if child.mask & mask or (child.ripe if marked is None else child in marked)
+            if child.mask & mask
         ]
         if len(ranked) > 1:
             ranked.sort(reverse=True)  # no two siblings have the same number
@@ -95,13 +97,29 @@ def in_rank_order(node: Node, now: int, mask: int, marked: Container[Node] | Non
             stack.append(child)
 
 
-def contenders(
-    node: Node, now: int, easy: int, hard: int, marked: Container[Node] | None
-) -> Iterator[tuple[Node, bool]]:
-    """The same leaves in the same order, each with whether what waits in it may have attempts of a marked one stopped.
+def first_in_rank(node: Node, now: int, mask: int) -> Node:
+    """The best-ranked leaf below ``node`` where a shape of ``mask`` waits; there must be one."""
+    while node.children:
+        best: Node | None = None
+        least = 0
+        for child in node.children:
+            if child.mask & mask:
+                height = (child.at0 + child.slope * now) * child.fold + child.order
+                if best is None or height < least:
+                    best, least = child, height
+        if best is None:
+            raise AssertionError(f"nothing waits in {node.path}")
+        node = best
+    return node
 
-    That is judged by the smallest commitment that waits below each step of its path: what may not, truly may not. Where
-    only ``hard`` shapes wait, which need that, and it is false, a leaf that is not marked itself is left out.
+
+def contenders(node: Node, now: int, easy: int, hard: int, hosts: int) -> Iterator[tuple[Node, bool]]:
+    """The leaves where ``easy`` or ``hard`` shapes wait, best-ranked first, and between them those with work to lose.
+
+    The latter have attempts past their minimum on one of ``hosts``. Each comes with whether what waits in it may have
+    attempts of others stopped there. That is judged by the smallest commitment that waits below each step of its path:
+    what may not, truly may not. Where only ``hard`` shapes wait, which need that, and it is false, a leaf is left out
+    that has nothing to lose, and so is all that comes after the last leaf of its siblings that is worth asking.
     """
     stack = [(node, False)]
     while stack:
@@ -112,7 +130,7 @@ def contenders(
         ranked = []
         top = -1
         for child in node.children:
-            ripe = child.ripe != 0 if marked is None else child in marked
+            ripe = child.ripe != 0 and (hosts == EVERY or child.where() & hosts != 0)
             if ripe or child.mask & (easy | hard):
                 height = (child.at0 + child.slope * now) * child.fold + child.order
                 ranked.append((height, child, ripe))
@@ -120,19 +138,20 @@ def contenders(
                     top = height
         if len(ranked) > 1:
             ranked.sort(reverse=True)  # no two siblings have the same number
+        more = False  # whether one that comes later is worth asking
         for height, child, ripe in ranked:
-            may_here = not child.starved and (may or height + child.least * child.fold < top)
-            if may_here or ripe or child.mask & easy:
+            may_here = not child.starved and (may or height + child.least() * child.fold < top)
+            if may_here or child.mask & easy or (ripe and (more or (child.children and child.mask & hard))):
+                more = True
                 stack.append((child, may_here))
 
 
-def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[Node] | None) -> set[Node]:
+def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Node]:
     """The budgets whose attempts past their minimum may be stopped for work of ``leaf``; those below them included.
 
-    Only those in ``contested`` are looked at, if it is given.
-
-    Such a budget must still rank below, where the paths part, after ``commitment`` (GPU-milliseconds) is charged to
-    ``leaf``; equal is not below. A budget without a share preempts nobody.
+    Only those with such attempts on one of ``hosts`` are looked at. Such a budget must still rank below, where the
+    paths part, after ``commitment`` (GPU-milliseconds) is charged to ``leaf``; equal is not below. A budget without a
+    share preempts nobody.
     """
     found: set[Node] = set()
     if leaf.starved:
@@ -140,7 +159,7 @@ def legal_siblings(leaf: Node, commitment: int, now: int, contested: Container[N
     for node in leaf.up[:-1]:
         mine = (node.at0 + node.slope * now + commitment) * node.fold
         for sibling in node.parent.children if node.parent else ():
-            if sibling.ripe and sibling is not node and (contested is None or sibling in contested):
+            if sibling.ripe and sibling is not node and (hosts == EVERY or sibling.where() & hosts):
                 theirs = (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base
                 if mine < theirs:
                     found.add(sibling)
@@ -155,41 +174,47 @@ def somebody_may_stop(node: Node, now: int) -> bool:
             if (
                 sibling.mask
                 and sibling is not theirs
-                and (sibling.at0 + sibling.slope * now + sibling.least) * sibling.fold < height
+                and (sibling.at0 + sibling.slope * now + sibling.least()) * sibling.fold < height
                 and not sibling.starved
             ):
                 return True
     return False
 
 
-class Crossing(NamedTuple):
+class Crossing:
     """When one budget ranks below another, as a straight line in time: while ``start + slope * t`` is above zero.
 
     ``later`` is the slope once the protections of today are over; until then occupancy that is committed adds nothing.
     """
 
-    start: int
-    slope: int
-    later: int
+    __slots__ = ("later", "slope", "start")
+
+    def __init__(self, start: int, slope: int, later: int) -> None:
+        self.start = start
+        self.slope = slope
+        self.later = later
 
     def first(self, earliest: int) -> int | None:
         """The first such time from ``earliest`` on, as far as today's slopes tell; None if they tell of none."""
-        start, slope, later = self
-        height = start + slope * earliest
+        height = self.start + self.slope * earliest
         if height > 0:
             return earliest
-        if slope > 0:
-            return max(earliest, -start // slope + 1)
-        return earliest + -height // later + 1 if later > 0 else None
+        if self.slope > 0:
+            return max(earliest, -self.start // self.slope + 1)
+        return earliest + -height // self.later + 1 if self.later > 0 else None
 
 
-def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing | None:
-    """When leaf ``victim`` ranks below ``leaf``, after ``commitment`` is charged to the latter; None for never."""
+NEVER: Final = Crossing(0, 0, 0)
+ALWAYS: Final = Crossing(1, 0, 0)
+
+
+def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing:
+    """When leaf ``victim`` ranks below ``leaf``, after ``commitment`` is charged to the latter."""
     if leaf.starved or leaf is victim:
-        return None
+        return NEVER
     mine, theirs = parting(leaf, victim)
     if not theirs.fold:
-        return Crossing(1, 0, 0)
+        return ALWAYS
     start = theirs.at0 * theirs.fold - (mine.at0 + commitment) * mine.fold
     slope = theirs.slope * theirs.fold - mine.slope * mine.fold
     later = slope if slope > 0 else theirs.held * theirs.fold - mine.held * mine.fold

@@ -56,6 +56,10 @@ class Lane:
         """GPUs the lane is to have."""
         return self.spec.gpus if self.spec else 0
 
+    def kept_from(self, asked: WorkloadSpec) -> int:
+        """GPUs that a workload cannot have since the lane keeps them."""
+        return 0 if self.spec is None or not asked.allocated or self.admits(asked) else self.spec.gpus
+
     def admits(self, asked: WorkloadSpec) -> bool:
         """Whether a workload may run in the lane at all: allocated, short, small, and on one host."""
         spec = self.spec

@@ -36,6 +36,9 @@ _LIMIT: Final = StopReason.LIMIT
 _DRAINING: Final = HostState.DRAINING
 _READY: Final = HostState.READY
 
+_WELL: Final = Outcome.FINISHED
+_BADLY: Final = Outcome.FAILED
+
 _COMES_BACK = frozenset({StopReason.DRAINED, StopReason.HOST_LOST, StopReason.FORCED})
 
 
@@ -54,27 +57,29 @@ def launch(
         pool.lane.person(workload.spec.owner).running += 1
     before: dict[Host, Rooms] = {}
     if victims:
-        attempt.preempted = tuple([(victim.workload.spec.id, victim.number) for victim in victims])
+        attempt.preempted = tuple([(victim.workload.id, victim.number) for victim in victims])
         before = {host: host.rooms for victim in victims for host in victim.hosts}
         for victim in victims:
-            stop(state, victim, _PREEMPTED, workload.spec.id)
+            stop(state, victim, _PREEMPTED, workload.id)
+    each = attempt.each
     for place, host in enumerate(hosts):
         free = host.free.bit_count() if lane or not attempt.allocated else host.rooms[ROOM]
-        wanted = max(attempt.each - free, 0)
-        promised = _promise(host, attempt, wanted, victims) if wanted or victims else 0
-        attempt.masks[place] = lowest(host.free, attempt.each - promised)
-        host.free ^= attempt.masks[place]
-        _count(host, attempt, attempt.each)
-        host.claims[attempt.serial] = attempt
+        promised = _promise(host, attempt, max(each - free, 0), victims) if victims or free < each else 0
+        mask = attempt.masks[place] = lowest(host.free, each - promised)
+        host.free ^= mask
+        _count(host, attempt, each)
+    if not attempt.promised:
+        begin(state, pool, attempt)
+    else:
+        for host in hosts:
+            host.claims[attempt.serial] = attempt
+        workload.become(WorkloadState.STARTING)
+        names = tuple([host.name for host in hosts])
+        state.decisions.append(Claim(workload.id, pool.name, names, attempt.preempted, state.cause))
+    for host in hosts:
         pool.refresh(host)
     for host, rooms in before.items():
         pool.gains(host, rooms)  # what its victims leave beyond its own needs
-    if attempt.promised:
-        workload.become(WorkloadState.STARTING)
-        names = tuple(host.name for host in hosts)
-        state.decisions.append(Claim(workload.spec.id, pool.name, names, attempt.preempted, state.cause))
-    else:
-        begin(state, pool, attempt)
 
 
 def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) -> int:
@@ -97,37 +102,37 @@ def _promise(host: Host, claim: Attempt, wanted: int, victims: list[Attempt]) ->
 
 def begin(state: State, pool: Pool, attempt: Attempt) -> None:
     """Start an attempt whose GPUs are all there."""
-    now, workload, leaf = state.now, attempt.workload, attempt.leaf
-    spec = workload.spec
+    now, workload, leaf, gpus, serial = state.now, attempt.workload, attempt.leaf, attempt.gpus, attempt.serial
     workload.become(_RUNNING)
     workload.attempts += 1
     attempt.number = workload.attempts
     attempt.started = attempt.saved = now
-    attempt.protected_until = now + spec.min_runtime
+    attempt.protected_until = now + workload.min_runtime
     if attempt.allocated:
-        pool.budgets.ledger.start_protected(leaf, attempt.gpus, now)
-        heappush(state.protections, (attempt.protected_until, attempt.serial, attempt))
-        pool.allocated.change(attempt.gpus, now)
+        pool.budgets.ledger.start_protected(leaf, gpus, now)
+        heappush(state.protections, (attempt.protected_until, serial, attempt))
+        pool.allocated.change(gpus, now)
     else:
-        pool.fillers.ledger.occupy(leaf, attempt.gpus, now)
-        pool.unallocated.change(attempt.gpus, now)
-    leaf.spent.change(attempt.gpus, now)
+        pool.fillers.ledger.occupy(leaf, gpus, now)
+        pool.unallocated.change(gpus, now)
+    leaf.spent.change(gpus, now)
     for node in leaf.up:
-        node.held += attempt.gpus
-    if spec.max_runtime is not None:
-        attempt.ends_by = now + max(spec.max_runtime - workload.ran, 0)
-        heappush(state.limits, (attempt.ends_by, attempt.serial, attempt))
+        node.held += gpus
+    if workload.max_runtime is not None:
+        attempt.ends_by = now + max(workload.max_runtime - workload.ran, 0)
+        heappush(state.limits, (attempt.ends_by, serial, attempt))
     if attempt.lane:
         pool.lane.start(attempt, now)
     for host in attempt.hosts:
-        del host.claims[attempt.serial]
-        host.attempts[attempt.serial] = attempt
+        if host.claims:
+            host.claims.pop(serial, None)
+        host.attempts[serial] = attempt
         host.held += attempt.each
-        _unused(pool, host).change(-attempt.each, now)
+    pool.idle.change(-gpus, now)  # work starts on ready hosts only
     placement = tuple([(host.name, indices(mask)) for host, mask in zip(attempt.hosts, attempt.masks, strict=True)])
     state.decisions.append(
         Start(
-            spec.id,
+            workload.id,
             attempt.number,
             pool.name,
             attempt.allocated,
@@ -158,18 +163,19 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
     attempt.stopping = reason
     attempt.beneficiary = beneficiary
     attempt.workload.become(_STOPPING)
+    each = attempt.each
     for host in attempt.hosts:
         before = host.rooms
-        _count(host, attempt, -attempt.each)
-        host.stopping += attempt.each
-        if attempt.allocated and not attempt.lane:
-            host.stopping_ordinary += attempt.each
-        elif attempt.lane:
-            host.lane_used += attempt.each
+        _count(host, attempt, -each)
+        host.stopping += each
+        if attempt.lane:
+            host.lane_used += each
+        elif attempt.allocated:
+            host.stopping_ordinary += each
         pool.refresh(host)
         if reason is not _PREEMPTED:
             pool.gains(host, before)
-    state.decisions.append(Stop(attempt.workload.spec.id, attempt.number, reason, beneficiary, state.cause))
+    state.decisions.append(Stop(attempt.workload.id, attempt.number, reason, beneficiary, state.cause))
 
 
 def unclaim(state: State, attempt: Attempt, reason: str) -> None:
@@ -185,7 +191,7 @@ def unclaim(state: State, attempt: Attempt, reason: str) -> None:
         host.owed -= attempt.each - mask.bit_count()
         del host.claims[attempt.serial]
         _free(pool, host, mask)
-    state.decisions.append(Unclaim(workload.spec.id, reason, state.cause))
+    state.decisions.append(Unclaim(workload.id, reason, state.cause))
 
 
 def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
@@ -193,36 +199,46 @@ def end(state: State, attempt: Attempt, outcome: Outcome | None) -> None:
 
     What its processes did by themselves counts, also when they had just been told to stop.
     """
-    now, workload, pool = state.now, attempt.workload, state.pools[attempt.pool]
-    if outcome is Outcome.FINISHED:
+    workload, pool = attempt.workload, state.pools[attempt.pool]
+    if outcome is _WELL:
         reason = _FINISHED
-    elif outcome is Outcome.FAILED:
+    elif outcome is _BADLY:
         reason = _FAILED
     elif outcome is None:
         reason = attempt.stopping or StopReason.HOST_LOST
     else:
         reason = attempt.stopping or _FAILED
     _settle(state, pool, attempt)
-    for host in attempt.hosts:
-        if attempt.stopping is None:
-            _count(host, attempt, -attempt.each)
-        else:
-            host.stopping -= attempt.each
-            host.stopping_ordinary -= attempt.each if attempt.allocated and not attempt.lane else 0
-            host.lane_used -= attempt.each if attempt.lane else 0
-        del host.attempts[attempt.serial]
-        host.held -= attempt.each
-        _unused(pool, host).change(attempt.each, now)
+    _leave(state, pool, attempt)
     workload.attempt = None
     beneficiary = attempt.beneficiary if reason is _PREEMPTED else None
     public = _FINISHED if reason is _LIMIT else reason
-    state.decisions.append(Stopped(workload.spec.id, attempt.number, public, beneficiary, state.cause))
+    state.decisions.append(Stopped(workload.id, attempt.number, public, beneficiary, state.cause))
     _follow_up(state, attempt, reason)
-    for host, mask in zip(attempt.hosts, attempt.masks, strict=True):
-        _give(state, pool, host, attempt.serial, mask)
+    for place, host in enumerate(attempt.hosts):
+        _give(state, pool, host, attempt.serial, attempt.masks[place])
+    if state.draining:
+        for host in attempt.hosts:
+            if host.state is _DRAINING and not host.attempts:
+                host_empty(state, host)
+
+
+def _leave(state: State, pool: Pool, attempt: Attempt) -> None:
+    """Take an attempt off its hosts' counts."""
+    each, now = attempt.each, state.now
+    ordinary = attempt.allocated and not attempt.lane
     for host in attempt.hosts:
-        if host.state is _DRAINING and not host.attempts:
-            host_empty(state, host)
+        if attempt.stopping is None:
+            _count(host, attempt, -each)
+        else:
+            host.stopping -= each
+            if ordinary:
+                host.stopping_ordinary -= each
+            elif attempt.lane:
+                host.lane_used -= each
+        del host.attempts[attempt.serial]
+        host.held -= each
+        _unused(pool, host).change(each, now)
 
 
 def _settle(state: State, pool: Pool, attempt: Attempt) -> None:
@@ -250,25 +266,25 @@ def _settle(state: State, pool: Pool, attempt: Attempt) -> None:
 
 def _follow_up(state: State, attempt: Attempt, reason: StopReason) -> None:
     """What becomes of the workload of an attempt that has ended for ``reason``."""
-    workload, spec = attempt.workload, attempt.workload.spec
+    workload = attempt.workload
+    again = False
     if reason is _PREEMPTED:
         workload.preemptions += 1
+        again = workload.spec.resumable
     elif reason is _FAILED:
         _note_failure(state, attempt)
-    again = (
-        reason in _COMES_BACK
-        or (reason is _PREEMPTED and spec.resumable)
-        or (reason is _FAILED and workload.failures <= spec.retries)
-    )
-    if again and spec.max_runtime is not None and workload.ran >= spec.max_runtime:
+        again = workload.failures <= workload.spec.retries
+    elif reason is not _FINISHED:
+        again = reason in _COMES_BACK
+    if again and workload.max_runtime is not None and workload.ran >= workload.max_runtime:
         again, reason = False, _LIMIT
     if again:
         workload.become(_PENDING)
         wait(state, workload)
-        state.decisions.append(Requeue(spec.id, reason.value, workload.held, state.cause))
+        state.decisions.append(Requeue(workload.id, reason.value, workload.held, state.cause))
     else:
         workload.become(_ENDS[reason])
-        del state.workloads[spec.id]
+        del state.workloads[workload.id]
 
 
 def cancel_waiting(state: State, workload: Workload) -> None:
@@ -278,9 +294,9 @@ def cancel_waiting(state: State, workload: Workload) -> None:
     else:
         unwait(state, workload)
     workload.become(WorkloadState.CANCELLED)
-    del state.workloads[workload.spec.id]
+    del state.workloads[workload.id]
     reason = StopReason.CANCELLED
-    state.decisions.append(Stopped(workload.spec.id, 0, reason, None, state.cause))
+    state.decisions.append(Stopped(workload.id, 0, reason, None, state.cause))
 
 
 def _note_failure(state: State, attempt: Attempt) -> None:
@@ -349,7 +365,7 @@ def protection_ended(state: State, attempt: Attempt) -> None:
             pool.refresh(host)
             if useful:
                 pool.gains(host, before)
-    if any(host.state is _DRAINING for host in attempt.hosts):
+    if state.draining and any(host.state is _DRAINING for host in attempt.hosts):
         stop(state, attempt, StopReason.DRAINED)
 
 

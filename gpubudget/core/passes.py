@@ -8,20 +8,25 @@ workload that comes is tried alone, since nothing else that waits has gained by 
 from __future__ import annotations
 
 from itertools import takewhile
+from typing import Final
 
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import contenders, in_rank_order
+from gpubudget.core.fairshare import contenders, first_in_rank, in_rank_order
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
+from gpubudget.core.reclaim import Place
 from gpubudget.core.records import Node, Reservation, Workload
 from gpubudget.core.reservation import Forecast, can_keep, forecast, puts_off
-from gpubudget.core.search import EVERYWHERE, Place, Search, find_place, first_startable, hosts_at
-from gpubudget.core.state import State
+from gpubudget.core.search import find_place, first_startable, hosts_at
+from gpubudget.core.state import State, place
+from gpubudget.core.workload import WorkloadState
 
-_TRIES = 8
+_PENDING: Final = WorkloadState.PENDING
+
+_TRIES: Final = 8
 """How many workloads are asked, best-ranked first, whether a time can be given for their start."""
 
 
@@ -32,15 +37,23 @@ def run(state: State) -> None:
     while again:
         again = False
         for pool in state.pools.values():
-            if pool.grown and not (pool.due or pool.waiting()):
+            if pool.grown and not (pool.due or state.fresh or pool.waiting()):
                 pool.grown = 0
             full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
             if full or pool.grown:
                 again = True
+                _place_fresh(state)
                 one_pass(state, pool, full=full)
         if state.fresh:
             again = True
             _try_fresh(state)
+
+
+def _place_fresh(state: State) -> None:
+    """Let those take part in a pass that have just come and would have been tried alone."""
+    for workload in state.fresh:
+        if not workload.queued and workload.state is _PENDING:
+            place(state, workload)
 
 
 def _try_fresh(state: State) -> None:
@@ -48,7 +61,7 @@ def _try_fresh(state: State) -> None:
     fresh, state.fresh = state.fresh, []
     for workload in fresh:
         workload.fresh = False
-        if workload.attempt is None and state.workloads.get(workload.spec.id) is workload:
+        if workload.attempt is None and state.workloads.get(workload.id) is workload:
             _try_alone(state, workload)
 
 
@@ -86,28 +99,30 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
 
 def _try_alone(state: State, workload: Workload) -> None:
     """Try a workload that has just begun to wait, in its pools in order of preference."""
-    for place, (name, shape) in enumerate(workload.shapes.items()):
+    timid = workload.preempt_after > state.now
+    for name, shape in workload.shapes.items():
         pool = state.pools[name]
-        if pool.lane.admits(workload.spec):
+        if workload.debug and pool.lane.admits(workload.spec):
             _lane(state, pool)
             if workload.attempt is not None:
                 return
-        leaf, number = workload.queued[place]
-        if not _hopeless(pool, workload, leaf, number) and _try(state, pool, workload, leaf, shape):
-            return
-    for place, name in enumerate(workload.shapes):
-        pool = state.pools[name]
-        if (
-            pool.reservation is None
-            and workload.allocated
-            and _leads(pool, workload, workload.queued[place][0], state.now)
+        leaf = state.leaf_of(workload, pool)
+        if not _hopeless(pool, workload, leaf, pool.number(shape, timid=timid)) and _try(
+            state, pool, workload, leaf, shape
         ):
-            _first(state, pool)
+            return
+    if not workload.queued:
+        place(state, workload)
+    if workload.allocated:
+        for name in workload.shapes:
+            pool = state.pools[name]
+            if pool.reservation is None and _leads(pool, workload, state.leaf_of(workload, pool), state.now):
+                _first(state, pool)
 
 
 def _leads(pool: Pool, workload: Workload, leaf: Node, now: int) -> bool:
     """Whether no other allocated workload that waits ranks before ``workload``, which waits in ``leaf``."""
-    if next(in_rank_order(pool.budgets.root, now, pool.budgets.root.mask)) is not leaf:
+    if first_in_rank(pool.budgets.root, now, pool.budgets.root.mask) is not leaf:
         return False
     return all(queue.entries[0][0] >= workload.rank for queue in leaf.queues.values())
 
@@ -120,7 +135,9 @@ def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
     """
     if pool.reservation is not None and pool.reservation.leaf is leaf:
         return False
-    queue = leaf.queues[number]
+    queue = leaf.queues.get(number)
+    if queue is None:
+        return False
     shortest = queue.by_runtime[0][2]
     if shortest is workload and len(queue.by_runtime) > 1:
         shortest = queue.by_runtime[1][2]
@@ -169,11 +186,9 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     if not easy | hard:
         return False
     if not hard:
-        search = Search(hosts, (), easy)
-        return any(_start_in(state, pool, leaf, easy, search) for leaf in in_rank_order(root, now, easy))
+        return any(_start_in(state, pool, leaf, easy, hosts, easy) for leaf in in_rank_order(root, now, easy))
     contest = Contest(pool, hard, hosts)
-    search = Search(hosts, contest.budgets, easy)
-    for leaf, may_stop in contenders(root, now, easy, hard, contest.budgets):
+    for leaf, may_stop in contenders(root, now, easy, hard, hosts):
         if leaf.ripe:
             contest.passes(leaf)
         if not easy | contest.possible:
@@ -181,37 +196,39 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
         possible = easy
         if may_stop and leaf.mask & contest.possible:
             possible |= contest.winnable()
-        if leaf.mask & possible and _start_in(state, pool, leaf, possible, search):
+        if leaf.mask & possible and _start_in(state, pool, leaf, possible, hosts, easy):
             return True
     return False
 
 
-def _start_in(state: State, pool: Pool, leaf: Node, mask: int, search: Search) -> bool:
+def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int, easy: int) -> bool:
     """Start the first workload of one budget that can start, of those whose shape is in ``mask``."""
-    heads = sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items() if mask >> number & 1)
+    heads = [(queue.entries[0][0], number) for number, queue in leaf.queues.items() if mask >> number & 1]
+    if len(heads) > 1:
+        heads.sort()
     best: tuple[Workload, Place] | None = None
     for rank, number in heads:
         if best is not None and best[0].rank < rank:
             break
-        found = first_startable(state, pool, leaf, number, search)
+        found = first_startable(state, pool, leaf, number, hosts, easy=easy >> number & 1 != 0)
         if found is not None and (best is None or found[0].rank < best[0].rank):
             best = found
     if best is None:
         return False
-    workload, place = best
+    workload, where = best
     if pool.reservation is not None and puts_off(pool, pool.reservation, workload, leaf, state.now):
         return False
-    if place.victims and search.hosts != EVERY:  # where somebody has to go, the cheapest anywhere
+    if where.victims and hosts != EVERY:  # where somebody has to go, the cheapest anywhere
         shape, timid = workload.shapes[pool.name], workload.preempt_after > state.now
-        place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid) or place
+        where = find_place(state, pool, workload, leaf, shape, EVERY, timid=timid) or where
     if not _prefers_another(state, pool, workload):
-        _launch(state, pool, workload, leaf, place)
+        _launch(state, pool, workload, leaf, where)
     return True
 
 
-def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, place: Place) -> None:
+def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, where: Place) -> None:
     """Start a workload; a reservation that its hosts cannot keep any more, since it ranks better, is given up."""
-    launch(state, pool, workload, leaf, place.hosts, place.victims, lane=False)
+    launch(state, pool, workload, leaf, where.hosts, where.victims, lane=False)
     kept = pool.reservation
     attempt = workload.attempt
     if kept is None or attempt is None or not attempt.allocated:
@@ -234,14 +251,14 @@ def _try(state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape)
     """Start one workload if it can start."""
     if workload.allocated:
         timid = workload.preempt_after > state.now
-        place = find_place(state, pool, workload, leaf, shape, EVERYWHERE, timid=timid)
+        found = find_place(state, pool, workload, leaf, shape, EVERY, timid=timid)
     else:
         free = pool.index.best(FREE, shape, EVERY)
-        place = None if free is None else Place(hosts_at(pool, free), [])
+        found = None if free is None else Place(hosts_at(pool, free), [])
     kept = pool.reservation
-    if place is None or (kept is not None and workload.allocated and puts_off(pool, kept, workload, leaf, state.now)):
+    if found is None or (kept is not None and workload.allocated and puts_off(pool, kept, workload, leaf, state.now)):
         return False
-    _launch(state, pool, workload, leaf, place)
+    _launch(state, pool, workload, leaf, found)
     return True
 
 
@@ -255,11 +272,13 @@ def _first(state: State, pool: Pool) -> None:
         pool.reservation = None
         return
     tries = 0
+    kept = pool.reservation
     for leaf in in_rank_order(root, now, root.mask):
-        for _, number in sorted((queue.entries[0][0], number) for number, queue in leaf.queues.items()):
+        heads = [(queue.entries[0][0], number) for number, queue in leaf.queues.items()]
+        heads.sort()
+        for _, number in heads:
             shape, timid = pool.kinds[number]
             workload = leaf.queues[number].entries[0][1]
-            kept = pool.reservation
             if kept is not None and kept.workload is workload and now < kept.start:
                 return
             tries += 1
@@ -309,6 +328,6 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
-    leaf = root if root is pool.stray else next(in_rank_order(root, state.now, fits))
+    leaf = root if root is pool.stray else first_in_rank(root, state.now, fits)
     (_, workload), number = min((queue.entries[0], n) for n, queue in leaf.queues.items() if fits >> n & 1)
     return _prefers_another(state, pool, workload) or _try(state, pool, workload, leaf, pool.kinds[number][0])

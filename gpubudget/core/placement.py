@@ -8,13 +8,16 @@ and also by stopping allocated work past its minimum (``RIPE``).
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpubudget.errors import RefusedError
 from gpubudget.units import count
 
-FREE, ROOM, UNALLOCATED, RIPE = range(4)
-EVERY = -1
+FREE: Final = 0
+ROOM: Final = 1
+UNALLOCATED: Final = 2
+RIPE: Final = 3
+EVERY: Final = -1
 """The bits of all hosts."""
 TIERS = (FREE, ROOM, UNALLOCATED, RIPE)
 
@@ -69,9 +72,9 @@ def _uneven(gpus: int, hosts: int, gpus_per_host: int) -> str:
 
 
 class Roomy(Protocol):
-    """What the index needs of a host: its place in the order of hosts, and its room in each tier."""
+    """What the index needs of a host: the bit of its place in the order of hosts, and its room in each tier."""
 
-    index: int
+    bit: int
     rooms: Rooms
 
 
@@ -89,19 +92,16 @@ class HostIndex:
 
     def move(self, host: Roomy, rooms: Rooms) -> None:
         """Put ``host`` where its new rooms belong."""
-        bit = 1 << host.index
-        old = host.rooms
-        for tier in TIERS:
-            room, before = rooms[tier], old[tier]
-            if room > before:
-                sets = self.sets[tier]
-                for each in range(before + 1, room + 1):
-                    sets[each] |= bit
-            elif room < before:
-                sets = self.sets[tier]
-                for each in range(room + 1, before + 1):
-                    sets[each] ^= bit
+        bit, old, sets = host.bit, host.rooms, self.sets
         host.rooms = rooms
+        if rooms[0] != old[0]:
+            _shift(sets[0], bit, old[0], rooms[0])
+        if rooms[1] != old[1]:
+            _shift(sets[1], bit, old[1], rooms[1])
+        if rooms[2] != old[2]:
+            _shift(sets[2], bit, old[2], rooms[2])
+        if rooms[3] != old[3]:
+            _shift(sets[3], bit, old[3], rooms[3])
 
     def having(self, tier: int, each: int) -> int:
         """The bits of the hosts with room for ``each`` GPUs."""
@@ -141,6 +141,16 @@ class HostIndex:
                 if len(found) == wanted:
                     return found
                 bits ^= lowest
+
+
+def _shift(sets: list[int], bit: int, before: int, room: int) -> None:
+    """Move the bit of a host from the sets of one room to those of another."""
+    while before < room:
+        before += 1
+        sets[before] |= bit
+    while before > room:
+        sets[before] ^= bit
+        before -= 1
 
 
 def lowest(mask: int, count: int) -> int:

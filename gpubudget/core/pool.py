@@ -129,16 +129,16 @@ class Pool:
 
     def gains(self, host: Host, before: Rooms) -> None:
         """Note it if ``host`` can give more than ``before``, its rooms until now: something may start there."""
-        if not self.grown >> host.index & 1 and more(host.rooms, before):
+        if not self.grown & host.bit and more(host.rooms, before):
             host.before = before
-            self.grown |= 1 << host.index
+            self.grown |= host.bit
 
     def still_grown(self, hosts: int) -> int:
         """Those of ``hosts`` that can still give more than before they gained."""
         found = 0
         for host in self.hosts_of(hosts):
             if more(host.rooms, host.before):
-                found |= 1 << host.index
+                found |= host.bit
         return found
 
     def add_host(self, name: str, gpus: int) -> Host:
@@ -220,44 +220,38 @@ def enqueue(workload: Workload, leaf: Node, number: int) -> None:
     """Let ``workload`` wait in ``leaf``."""
     queue = leaf.queues.get(number)
     if queue is None:
-        queue = leaf.queues[number] = Queue(workload.spec.gpus)
+        queue = leaf.queues[number] = Queue(workload.gpus)
     queue.add(workload)
     workload.queued.append((leaf, number))
-    bit, commitment = 1 << number, queue.gpus * workload.min_runtime
+    bit, commitment = 1 << number, workload.gpus * workload.min_runtime
     for node in leaf.up:
-        if not node.mask or commitment < node.least:
-            node.least = commitment
+        if not node.mask or commitment < node.known_least:
+            node.known_least = commitment
         node.mask |= bit
 
 
 def dequeue(workload: Workload) -> None:
     """Take ``workload`` out of every queue it waits in."""
+    commitment = workload.gpus * workload.min_runtime
     for leaf, number in workload.queued:
         queue = leaf.queues[number]
         queue.discard(workload)
         if not queue.entries:
             del leaf.queues[number]
             _clear(leaf, 1 << number)
-        commitment = queue.gpus * workload.min_runtime
         for node in leaf.up:
-            if node.least == commitment:
-                node.least = _least(node)
+            if node.known_least == commitment:
+                node.known_least = -1
     workload.queued.clear()
 
 
 def _clear(leaf: Node, bit: int) -> None:
-    leaf.mask &= ~bit
+    leaf.mask ^= bit
     for node in leaf.up[1:]:
         for child in node.children:
             if child.mask & bit:
                 return
-        node.mask &= ~bit
-
-
-def _least(node: Node) -> int:
-    if node.children:
-        return min([child.least for child in node.children if child.mask], default=0)
-    return min([queue.least() for queue in node.queues.values()], default=0)
+        node.mask ^= bit
 
 
 def ripen(attempt: Attempt) -> None:
@@ -266,7 +260,7 @@ def ripen(attempt: Attempt) -> None:
     attempt.leaf.ripe_attempts[attempt.serial] = attempt
     for node in attempt.leaf.up:
         node.ripe += attempt.gpus
-        node.where |= attempt.bits
+        node.known_where |= attempt.bits  # which leaves -1 as it is
     for host in attempt.hosts:
         host.ripe += attempt.each
 
@@ -277,15 +271,6 @@ def unripen(attempt: Attempt) -> None:
     del attempt.leaf.ripe_attempts[attempt.serial]
     for node in attempt.leaf.up:
         node.ripe -= attempt.gpus
-        node.where = _where(node)
+        node.known_where = -1
     for host in attempt.hosts:
         host.ripe -= attempt.each
-
-
-def _where(node: Node) -> int:
-    found = 0
-    for attempt in node.ripe_attempts.values():
-        found |= attempt.bits
-    for child in node.children:
-        found |= child.where
-    return found

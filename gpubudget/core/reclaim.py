@@ -19,8 +19,8 @@ Cost = tuple[int, int, int, int]
 _NOTHING: Cost = (0, 0, 0, 0)
 
 
-class Reclaim(NamedTuple):
-    """Hosts for a gang, and the attempts to stop so that it gets them."""
+class Place(NamedTuple):
+    """Where a gang would start, and the attempts to stop so that it can."""
 
     hosts: list[Host]
     victims: list[Attempt]
@@ -29,7 +29,7 @@ class Reclaim(NamedTuple):
 _NOBODY: frozenset[Node] = frozenset()
 
 
-def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Reclaim | None:
+def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Place | None:
     """The hosts and victims for an allocated gang, if stopping unallocated attempts suffices.
 
     Only the hosts whose bit is in ``hosts`` are looked at.
@@ -40,7 +40,7 @@ def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Reclaim | Non
     return _cheapest(pool.hosts_of(hosts), shape, _NOBODY, now)
 
 
-def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Reclaim | None:
+def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Place | None:
     """The same if attempts past their minimum must be stopped too: those of the budgets of ``legal`` and below."""
     hosts &= pool.index.having(RIPE, shape.each) & (pool.index.having(UNALLOCATED, shape.each) | where(legal))
     if hosts.bit_count() < shape.hosts:
@@ -52,11 +52,11 @@ def where(legal: Iterable[Node]) -> int:
     """The bits of the hosts on which attempts past their minimum of these budgets or below run."""
     found = 0
     for node in legal:
-        found |= node.where
+        found |= node.where()
     return found
 
 
-def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:
+def in_lane(hosts: Iterable[Host], each: int, now: int) -> Place | None:
     """The same for a workload of the debug lane, among its ``hosts``: only unallocated attempts are stopped."""
     candidates = [host for host in hosts if host.lane - host.lane_used >= each]
     return _cheapest(candidates, Shape(1, each), _NOBODY, now, lane=True)
@@ -64,24 +64,27 @@ def in_lane(hosts: Iterable[Host], each: int, now: int) -> Reclaim | None:
 
 def _cheapest(
     hosts: Iterable[Host], shape: Shape, legal: frozenset[Node] | set[Node], now: int, *, lane: bool = False
-) -> Reclaim | None:
+) -> Place | None:
     found: list[tuple[Cost, int, list[Attempt], Host]] = []
     bound: Cost | None = None
+    wanted, each = shape.hosts, shape.each
     for host in hosts:
-        best = cheapest_on(host, shape.each, legal, now, lane=lane, bound=bound)
+        best = cheapest_on(host, each, legal, now, lane=lane, bound=bound)
         if best is not None:
-            found.append((best[0], host.index, best[1], host))
-            if shape.hosts == 1:
+            if wanted == 1:
+                found.clear()
                 bound = best[0]
-    if len(found) < shape.hosts:
+            found.append((best[0], host.index, best[1], host))
+    if len(found) < wanted:
         return None
-    found.sort(key=lambda one: one[:2])
-    chosen = found[: shape.hosts]
-    victims = {victim.serial: victim for one in chosen for victim in one[2]}
-    hosts_chosen = sorted((one[3] for one in chosen), key=lambda host: host.index)
-    if shape.hosts > 1:
-        _spare(hosts_chosen, shape.each, victims, now)
-    return Reclaim(hosts_chosen, [victims[serial] for serial in sorted(victims)])
+    found.sort()  # no two have the same index
+    del found[wanted:]
+    victims = {victim.serial: victim for one in found for victim in one[2]}
+    chosen = [one[3] for one in found]
+    if wanted > 1:
+        chosen.sort(key=lambda host: host.index)
+        _spare(chosen, each, victims, now)
+    return Place(chosen, [victims[serial] for serial in sorted(victims)])
 
 
 def cheapest_on(
@@ -103,20 +106,31 @@ def cheapest_on(
         return (_NOTHING, []) if bound is None or bound > _NOTHING else None
     candidates: list[Attempt] = []
     total = 0
-    least: Cost | None = None
+    cheapest: Attempt | None = None
     for attempt in host.attempts.values():
         if attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None:
             candidates.append(attempt)
             total += attempt.each
-            cost = _cost(attempt, now)
-            if least is None or cost < least:
-                least = cost
-    if total < missing or total < over or least is None or (bound is not None and least >= bound):
+            if cheapest is None or _cheaper(attempt, cheapest, now):
+                cheapest = attempt
+    if total < missing or total < over or cheapest is None:
+        return None
+    least = _cost(cheapest, now)
+    if bound is not None and least >= bound:
         return None
     if len(candidates) == 1:
         return (least, candidates) if over <= 0 or candidates[0].allocated else None
+    if over <= 0 and cheapest.each >= missing:
+        return least, [cheapest]  # it suffices by itself, and no other set costs less
+    return _cheapest_set(candidates, max(missing, 0), max(over, 0), now, bound)
+
+
+def _cheapest_set(
+    candidates: list[Attempt], missing: int, over: int, now: int, bound: Cost | None
+) -> tuple[Cost, list[Attempt]] | None:
+    """The cheapest of ``candidates`` that free ``missing`` GPUs, and ``over`` of ordinary work, by the sums of all."""
     # For each pair (GPUs missing, GPUs over what ordinary work may hold here): the cheapest set found that leaves it.
-    states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(max(missing, 0), max(over, 0)): (_NOTHING, [])}
+    states: dict[tuple[int, int], tuple[Cost, list[Attempt]]] = {(missing, over): (_NOTHING, [])}
     for attempt in candidates:
         lost, ordinary = attempt.lost(now), attempt.allocated
         for (left, excess), (cost, victims) in list(states.items()):
@@ -138,6 +152,13 @@ def _cost(attempt: Attempt, now: int) -> Cost:
     """What it costs to stop one attempt."""
     lost = attempt.lost(now)
     return (lost, 1, 0, 0) if attempt.allocated else (0, 0, lost, 1)
+
+
+def _cheaper(one: Attempt, other: Attempt, now: int) -> bool:
+    """Whether to stop ``one`` costs less than to stop ``other``."""
+    if one.allocated is not other.allocated:
+        return other.allocated
+    return one.gpus * (now - one.saved) < other.gpus * (now - other.saved)
 
 
 def _spare(hosts: list[Host], each: int, victims: dict[int, Attempt], now: int) -> None:

@@ -22,11 +22,11 @@ class Node:
     """A budget in one pool, or, where ``reserve`` is set, what a budget with children keeps for itself.
 
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
-    (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``least`` (the smallest commitment of what waits),
-    ``ripe`` (GPUs of such attempts), ``where`` (the bits of their hosts) and ``held`` (GPUs of all running attempts)
-    sum up all below. ``fold``, ``order``
-    and ``base`` turn usage into rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger;
-    ``spent`` is all occupancy ever, kept for leaves only.
+    (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``ripe`` (GPUs of such attempts) and ``held`` (GPUs
+    of all running attempts) sum up all below; so do ``least`` and ``where``, which are worked out when they are asked
+    for and not known (``known_least`` and ``known_where`` are -1). ``fold``, ``order`` and ``base`` turn usage into
+    rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger; ``spent`` is all occupancy ever,
+    kept for leaves only.
     """
 
     __slots__ = (
@@ -35,7 +35,8 @@ class Node:
         "children",
         "fold",
         "held",
-        "least",
+        "known_least",
+        "known_where",
         "mask",
         "order",
         "parent",
@@ -50,7 +51,6 @@ class Node:
         "starved",
         "tail",
         "up",
-        "where",
     )
 
     def __init__(self, path: str, parent: Node | None, share: Fraction, *, reserve: bool = False) -> None:
@@ -70,15 +70,42 @@ class Node:
         self.held = 0
         self.spent = Meter()
         self.mask = 0
-        self.least = 0
+        self.known_least = -1
         self.queues: dict[int, Queue] = {}
         self.ripe = 0
         self.ripe_attempts: dict[int, Attempt] = {}
-        self.where = 0
+        self.known_where = 0
 
     def usage(self, now: int) -> int:
         """GPU-milliseconds charged to it and all below, at ``now``."""
         return self.at0 + self.slope * now
+
+    def least(self) -> int:
+        """The smallest commitment of what waits here and below (GPU-milliseconds); 0 where nothing does."""
+        if self.known_least < 0:
+            found = -1
+            for child in self.children:
+                if child.mask:
+                    least = child.least()
+                    if found < 0 or least < found:
+                        found = least
+            for queue in self.queues.values():
+                least = queue.least()
+                if found < 0 or least < found:
+                    found = least
+            self.known_least = max(found, 0)
+        return self.known_least
+
+    def where(self) -> int:
+        """The bits of the hosts on which attempts past their minimum run, of it and all below."""
+        if self.known_where < 0:
+            found = 0
+            for child in self.children:
+                found |= child.where()
+            for attempt in self.ripe_attempts.values():
+                found |= attempt.bits
+            self.known_where = found
+        return self.known_where
 
     def leaves(self) -> list[Node]:
         """All leaves below, or itself."""
@@ -123,7 +150,7 @@ class Queue:
 
 
 class Host:
-    """A host. Counts are GPUs.
+    """A host. Counts are GPUs; ``bit`` stands for it in sets of hosts, at its ``index`` in the pool's order.
 
     ``ordinary`` are held by allocated work outside the lane (or kept for it), ``lane_used`` by work of the lane,
     ``unallocated`` by unallocated work, ``ripe`` by ordinary work past its minimum; none of these counts what is
@@ -134,6 +161,7 @@ class Host:
     __slots__ = (
         "attempts",
         "before",
+        "bit",
         "claims",
         "free",
         "gpus",
@@ -160,6 +188,7 @@ class Host:
         self.pool = pool
         self.gpus = gpus
         self.index = index
+        self.bit = 1 << index
         self.state = HostState.READY
         self.reason = ""
         self.wanted = HostState.READY  # what it goes back to after it was lost
@@ -248,7 +277,7 @@ class Attempt:
         self.gpus = each * len(hosts)
         self.bits = 0
         for host in hosts:
-            self.bits |= 1 << host.index
+            self.bits |= host.bit
         self.masks = [0] * len(hosts)
         self.promised: dict[tuple[str, int], int] = {}
         self.allocated = workload.allocated
@@ -270,16 +299,23 @@ class Attempt:
 
 
 class Workload:
-    """A workload that has not ended. ``shapes`` is its gang in each pool that could ever hold it."""
+    """A workload that has not ended. ``shapes`` is its gang in each pool that could ever hold it.
+
+    ``queued`` are the budgets and shapes in whose queues it stands.
+    """
 
     __slots__ = (
         "allocated",
         "attempt",
         "attempts",
         "budget",
+        "debug",
         "failures",
         "fresh",
+        "gpus",
         "held",
+        "id",
+        "max_runtime",
         "min_runtime",
         "patience",
         "preempt_after",
@@ -295,11 +331,15 @@ class Workload:
 
     def __init__(self, spec: WorkloadSpec, submitted: int) -> None:
         self.spec = spec
-        self.allocated = spec.allocated
+        self.gpus = spec.gpus
         self.min_runtime = spec.min_runtime
+        self.max_runtime = spec.max_runtime
+        self.allocated = self.min_runtime > 0
+        self.debug = spec.debug
         self.budget = spec.budget
         self.submitted = submitted
-        self.rank: Rank = (-spec.priority, submitted, spec.id)
+        self.id = spec.id
+        self.rank: Rank = (-spec.priority, submitted, self.id)
         self.state = WorkloadState.PENDING
         self.held = ""
         self.fresh = False  # it waits and was not tried on every host yet
@@ -316,7 +356,7 @@ class Workload:
     def become(self, state: WorkloadState) -> None:
         """Take a step of the transition table."""
         if state not in TRANSITIONS[self.state]:
-            raise BrokenInvariantError(f"workload {self.spec.id} cannot go from {self.state} to {state}")
+            raise BrokenInvariantError(f"workload {self.id} cannot go from {self.state} to {state}")
         self.state = state
 
 
@@ -333,4 +373,4 @@ class Reservation:
         self.estimate = estimate
         self.bits = 0
         for host in hosts:
-            self.bits |= 1 << host.index
+            self.bits |= host.bit

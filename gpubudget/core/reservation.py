@@ -7,7 +7,7 @@ is taken, and the time is marked as an estimate.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpubudget.core.fairshare import Crossing, crossing_of, outranks
 from gpubudget.core.host import HostState
@@ -15,11 +15,8 @@ from gpubudget.core.placement import UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
 
-
-class _Release(NamedTuple):
-    time: int
-    gpus: int
-    estimate: bool
+Release = tuple[int, int, bool]
+"""When so many GPUs can be had, and whether that is an estimate."""
 
 
 class Forecast(NamedTuple):
@@ -40,22 +37,20 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
     claimant = _Claimant(leaf, shape.hosts * shape.each * workload.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
     latest: int | None = None  # when enough hosts that were looked at can give their GPUs
+    wanted, each = shape.hosts, shape.each
     for host in pool.hosts.values():
-        usable = host.state is HostState.READY and not blocked >> host.index & 1
-        when = claimant.earliest(host, shape.each, latest) if usable else None
+        if host.state is not _READY or blocked & host.bit:
+            continue
+        when = claimant.earliest(host, each, latest)
         if when is not None:
             found.append((when[0], host.index, when[1], host))
-            if len(found) >= shape.hosts:
-                found.sort(key=_when)
-                del found[shape.hosts :]
+            if len(found) >= wanted:
+                found.sort()  # no two have the same index
+                del found[wanted:]
                 latest = found[-1][0]
-    if len(found) < shape.hosts:
+    if len(found) < wanted:
         return None
     return Forecast(found[-1][0], [one[3] for one in found], any(one[2] for one in found))
-
-
-def _when(one: tuple[int, int, bool, Host]) -> tuple[int, int]:
-    return one[:2]
 
 
 def blocked_hosts(
@@ -79,15 +74,15 @@ def blocked_hosts(
     for host in pool.hosts_of(hosts):
         whole = host.gpus - host.lane
         if whole < each + shape.each or claimant.room_by(host, kept.start) < each + shape.each:
-            blocked |= 1 << host.index
+            blocked |= host.bit
     return blocked
 
 
 def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int, grace: int) -> bool:
     """Whether the reserved hosts on which ``attempt`` was just placed can give their GPUs at the reserved time."""
-    hosts = [host for host in attempt.hosts if kept.bits >> host.index & 1]
-    if not hosts:
+    if not kept.bits & attempt.bits:
         return True
+    hosts = [host for host in attempt.hosts if kept.bits & host.bit]
     shape = kept.workload.shapes[pool.name]
     claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.min_runtime, now)
     until = now + attempt.workload.min_runtime + (grace if attempt.promised else 0)
@@ -146,6 +141,9 @@ def _given(host: Host) -> int:
     return min(have, host.gpus - host.lane - host.ordinary)
 
 
+_READY: Final = HostState.READY
+
+
 class _Claimant:
     """One who waits for GPUs: whom may it stop, and when. What it learns of a budget it remembers."""
 
@@ -153,15 +151,14 @@ class _Claimant:
         self.leaf = leaf
         self.commitment = commitment
         self.now = now
-        self._crossings: dict[Node, Crossing | None] = {}
+        self._crossings: dict[Node, Crossing] = {}
 
     def may_stop(self, victim: Node, earliest: int) -> int | None:
         """When, from ``earliest`` on, attempts of ``victim`` past their minimum may be stopped; None if never."""
-        if victim in self._crossings:
-            crossing = self._crossings[victim]
-        else:
+        crossing = self._crossings.get(victim)
+        if crossing is None:
             crossing = self._crossings[victim] = crossing_of(self.leaf, self.commitment, victim)
-        return None if crossing is None else crossing.first(earliest)
+        return crossing.first(earliest)
 
     def earliest(self, host: Host, each: int, before: int | None = None) -> tuple[int, bool] | None:
         """When ``host`` can give ``each`` GPUs, and whether that is an estimate; only times ``before`` that matter."""
@@ -170,8 +167,10 @@ class _Claimant:
             return self.now, False
         if before is not None and self._cannot(host, missing, before):
             return None
+        releases = self._releases(host)
+        releases.sort()
         estimate = False
-        for time, gpus, uncertain in sorted(self._releases(host)):
+        for time, gpus, uncertain in releases:
             missing -= gpus
             estimate = estimate or uncertain
             if missing <= 0:
@@ -188,23 +187,24 @@ class _Claimant:
 
     def room_by(self, host: Host, time: int) -> int:
         """The GPUs that ``host`` can give at ``time``."""
-        return _given(host) + sum(release.gpus for release in self._releases(host) if release.time <= time)
+        return _given(host) + sum([gpus for when, gpus, _ in self._releases(host) if when <= time])
 
-    def _releases(self, host: Host) -> list[_Release]:
+    def _releases(self, host: Host) -> list[Release]:
         """When each ordinary allocated attempt on ``host`` can be gone."""
-        found: list[_Release] = []
+        found: list[Release] = []
         now = self.now
         for attempt in host.attempts.values():
             if attempt.allocated and attempt.stopping is None and not attempt.lane:
                 over = max(now, attempt.protected_until)
                 time = self.may_stop(attempt.leaf, over)
                 if attempt.ends_by is not None and (time is None or attempt.ends_by < time):
-                    found.append(_Release(attempt.ends_by, attempt.each, estimate=False))
+                    found.append((attempt.ends_by, attempt.each, False))
                 elif time is not None:
-                    certain = time == over and self.may_stop(attempt.leaf, now) == now
-                    found.append(_Release(time, attempt.each, estimate=not certain))
-        for claim in host.claims.values():
-            time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.min_runtime)
-            if time is not None:
-                found.append(_Release(time, claim.each, estimate=True))
+                    certain = time == over and (over == now or self.may_stop(attempt.leaf, now) == now)
+                    found.append((time, attempt.each, not certain))
+        if host.claims:
+            for claim in host.claims.values():
+                time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.min_runtime)
+                if time is not None:
+                    found.append((time, claim.each, True))
         return found

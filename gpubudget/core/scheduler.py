@@ -28,7 +28,7 @@ from gpubudget.core.events import (
 )
 from gpubudget.core.lifecycle import cancel_waiting, end, protection_ended, stop, unclaim
 from gpubudget.core.records import Attempt, Workload
-from gpubudget.core.state import State, refusal, rewait, wait
+from gpubudget.core.state import State, admission, arrive, place, rewait
 from gpubudget.core.views import BudgetView, Explanation, HostView, PoolView, ReservationView, WorkloadView
 from gpubudget.core.workload import StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import ConflictError, InvalidInputError, NotFoundError
@@ -165,14 +165,16 @@ class Scheduler:
                 hosts.take(state, event)
 
     def _submit(self, workload: Workload) -> None:
-        state, spec = self.state, workload.spec
-        reason = refusal(state, spec)
-        if reason:
+        state = self.state
+        workload.shapes, reason = admission(state, workload.spec)
+        if not workload.shapes:
             workload.become(WorkloadState.REFUSED)
-            state.decisions.append(Refuse(spec.id, reason, state.cause))
+            state.decisions.append(Refuse(workload.id, reason, state.cause))
             return
-        state.workloads[spec.id] = workload
-        wait(state, workload)
+        state.workloads[workload.id] = workload
+        arrive(state, workload)
+        if workload.debug:
+            place(state, workload)
 
     def _cancel(self, workload: Workload) -> None:
         state, attempt = self.state, workload.attempt
@@ -195,23 +197,26 @@ class Scheduler:
             heappop(protections)
         while limits and (_gone(limits[0][2]) or limits[0][2].stopping is not None):
             heappop(limits)
-        interval = state.policy.rebalance_interval
-        times = [pool.last_pass + interval for pool in state.pools.values() if passes.something_waits(pool)]
-        if protections and (times or state.draining):
-            times.append(protections[0][0])
+        found = -1
+        for pool in state.pools.values():
+            if passes.something_waits(pool):
+                found = _earlier(found, pool.last_pass + state.policy.rebalance_interval)
+        if protections and (found >= 0 or state.draining):
+            found = _earlier(found, protections[0][0])
         if limits:
-            times.append(limits[0][0])
+            found = _earlier(found, limits[0][0])
         if state.patience:
-            times.append(state.patience[0][0])
+            found = _earlier(found, state.patience[0][0])
         if state.next_date is not None:
-            times.append(state.next_date)
-        return max(min(times), state.now) if times else None
+            found = _earlier(found, state.next_date)
+        return max(found, state.now) if found >= 0 else None
 
     # What it shows
 
     def refusal(self, spec: WorkloadSpec) -> str:
         """Why a workload would be refused if it were submitted now, with the numbers; empty if it would not."""
-        return refusal(self.state, spec)
+        shapes, reason = admission(self.state, spec)
+        return "" if shapes else reason
 
     @property
     def now(self) -> int:
@@ -276,6 +281,11 @@ class Scheduler:
     def restore(cls, data: dict[str, Any]) -> Scheduler:
         """The scheduler that a snapshot was taken of; it goes on exactly as that one would."""
         return cls(snapshot.load(data))
+
+
+def _earlier(known: int, time: int) -> int:
+    """The earlier of two times, of which the first may not be known (-1)."""
+    return time if known < 0 or time < known else known
 
 
 def _gone(attempt: Attempt) -> bool:

@@ -6,46 +6,26 @@ Nothing here changes anything.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container
-from typing import NamedTuple
+from collections.abc import Callable
 
 from gpubudget.core import reclaim
 from gpubudget.core.fairshare import legal_siblings
 from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node, Queue, Rank, Workload
+from gpubudget.core.reclaim import Place
+from gpubudget.core.records import Host, Node, Queue, Rank, Workload
 from gpubudget.core.reservation import blocked_hosts
 from gpubudget.core.state import State
 
 
-class Place(NamedTuple):
-    """Where a workload would start, and whom that would stop."""
-
-    hosts: list[Host]
-    victims: list[Attempt]
-
-
-class Search(NamedTuple):
-    """Where to look: the bits of hosts, the budgets whose attempts there might be stopped (None: all), and the shapes
-    that need nobody of allocated work stopped.
-    """
-
-    hosts: int
-    contested: Container[Node] | None
-    easy: int
-
-
-EVERYWHERE = Search(EVERY, None, -1)
-
-
 def find_place(
-    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, search: Search, *, timid: bool
+    state: State, pool: Pool, workload: Workload, leaf: Node, shape: Shape, hosts: int, *, timid: bool
 ) -> Place | None:
-    """Where an allocated workload can start now, and whom that stops; None if it cannot.
+    """Where an allocated workload can start now on ``hosts`` (bits), and whom that stops; None if it cannot.
 
     ``timid`` workloads stop nobody.
     """
-    now, index, hosts, each = state.now, pool.index, search.hosts, shape.each
+    now, index, each, wanted = state.now, pool.index, shape.each, shape.hosts
     legal: set[Node] | None = None  # whose attempts past their minimum may be stopped, once it is asked
     kept = pool.reservation
     others = kept is not None and kept.workload is not workload and kept.bits & hosts != 0
@@ -57,10 +37,10 @@ def find_place(
     else:
         useful = index.having(RIPE, each) & hosts
         easy = index.having(UNALLOCATED, each) & hosts
-        if easy.bit_count() < shape.hosts and useful.bit_count() >= shape.hosts:  # some of allocated work must go
-            legal = legal_siblings(leaf, shape.hosts * each * workload.min_runtime, now, search.contested)
+        if easy.bit_count() < wanted and useful.bit_count() >= wanted:  # some of allocated work must go
+            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
             useful &= reclaim.where(legal) | easy
-    if useful.bit_count() < shape.hosts:
+    if useful.bit_count() < wanted:
         return None
     if kept is not None and others:
         hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now, state.policy.grace_period)
@@ -70,34 +50,36 @@ def find_place(
     if timid or leaf.starved:
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
-    if found is None and pool.budgets.root.ripe and (index.having(RIPE, each) & hosts).bit_count() >= shape.hosts:
+    if found is None and pool.budgets.root.ripe and (index.having(RIPE, each) & hosts).bit_count() >= wanted:
         if legal is None:
-            legal = legal_siblings(leaf, shape.hosts * each * workload.min_runtime, now, search.contested)
+            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
-    return None if found is None else Place(found.hosts, found.victims)
+    return found
 
 
 def hosts_at(pool: Pool, places: list[int]) -> list[Host]:
     """The hosts with these indices, in order."""
-    return [host for place in sorted(places) if (host := pool.order[place]) is not None]
+    if len(places) > 1:
+        places.sort()
+    return [host for place in places if (host := pool.order[place]) is not None]
 
 
-def first_startable(state: State, pool: Pool, leaf: Node, number: int, search: Search) -> tuple[Workload, Place] | None:
-    """The first workload of one budget and shape that can start.
+def first_startable(
+    state: State, pool: Pool, leaf: Node, number: int, hosts: int, *, easy: bool
+) -> tuple[Workload, Place] | None:
+    """The first workload of one budget and shape that can start on ``hosts`` (bits).
 
     What is possible depends on the minimum runtime alone, and a shorter one makes more possible: so when the first in
-    order cannot start, the shortest is asked, and then the longest that can. Where it is not ``easy``, the shortest is
-    asked first, since mostly none can.
+    order cannot start, the shortest is asked, and then the longest that can. Where it is not ``easy``, and so
+    needs allocated work stopped, the shortest is asked first, since mostly none can.
     """
     shape, timid = pool.kinds[number]
     queue = leaf.queues[number]
-    easy = search.easy >> number & 1
     if shape.hosts > 1:
-        search = EVERYWHERE
+        hosts = EVERY
 
     def place(workload: Workload) -> Place | None:
-        where = EVERYWHERE if workload.fresh else search
-        return find_place(state, pool, workload, leaf, shape, where, timid=timid)
+        return find_place(state, pool, workload, leaf, shape, EVERY if workload.fresh else hosts, timid=timid)
 
     head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
     shorter = shortest.min_runtime < head.min_runtime

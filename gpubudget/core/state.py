@@ -82,47 +82,47 @@ def shapes_of(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
     """The gang of a workload in each of its pools that could ever hold it, and why not in the others."""
     shapes: dict[str, Shape] = {}
     reasons: list[str] = []
+    gpus, hosts = spec.gpus, spec.hosts
     for name in spec.pools:
         pool = state.pools.get(name)
         if pool is None:
             reasons.append(f"there is no pool {name!r}")
             continue
-        lane = pool.lane.gpus if spec.allocated and not pool.lane.admits(spec) else 0
-        answer = pool.answers.get((spec.gpus, spec.hosts, lane))
+        lane = pool.lane.kept_from(spec)
+        answer = pool.answers.get((gpus, hosts, lane))
         if answer is None:
-            answer = pool.answers[spec.gpus, spec.hosts, lane] = pool.shape_of(spec.gpus, spec.hosts, lane)
+            answer = pool.answers[gpus, hosts, lane] = pool.shape_of(gpus, hosts, lane)
         if isinstance(answer, str):
             reasons.append(answer)
         else:
             shapes[name] = answer
-    return shapes, "; ".join(reasons)
+    return shapes, "; ".join(reasons) if reasons else ""
 
 
-def refusal(state: State, spec: WorkloadSpec) -> str:
-    """Why a workload cannot be accepted, with the numbers; empty if it can."""
+def admission(state: State, spec: WorkloadSpec) -> tuple[dict[str, Shape], str]:
+    """The gang of a workload in each of its pools, or, where that is empty, why it cannot be accepted."""
+    reason = ""
     if state.tree is None:
-        return "no budgets have been applied yet"
-    if spec.gpus < 1:
-        return f"it asks for {spec.gpus} GPUs; at least 1 is needed"
-    if spec.hosts is not None and spec.hosts < 1:
-        return f"it asks for {spec.hosts} hosts; at least 1 is needed"
-    if not spec.pools:
-        return "it names no pool"
-    if reason := _bad_times(state.policy, spec) or _bad_budget(state, spec):
-        return reason
-    shapes, reasons = shapes_of(state, spec)
-    return "" if shapes else reasons
+        reason = "no budgets have been applied yet"
+    elif spec.gpus < 1:
+        reason = f"it asks for {spec.gpus} GPUs; at least 1 is needed"
+    elif spec.hosts is not None and spec.hosts < 1:
+        reason = f"it asks for {spec.hosts} hosts; at least 1 is needed"
+    elif not spec.pools:
+        reason = "it names no pool"
+    else:
+        reason = _bad_times(state.policy, spec) or _bad_budget(state, spec)
+    return ({}, reason) if reason else shapes_of(state, spec)
 
 
 def _bad_times(policy: Policy, spec: WorkloadSpec) -> str:
-    if not 0 <= spec.min_runtime <= policy.max_min_runtime:
+    least, most = spec.min_runtime, spec.max_runtime
+    if not 0 <= least <= policy.max_min_runtime:
         longest = format_duration(policy.max_min_runtime)
-        return f"its minimum runtime is {format_duration(spec.min_runtime)}; the longest allowed is {longest}"
-    least = max(spec.min_runtime, 1)
-    if spec.max_runtime is not None and spec.max_runtime < least:
-        return (
-            f"its longest run time is {format_duration(spec.max_runtime)}; at least {format_duration(least)} is needed"
-        )
+        return f"its minimum runtime is {format_duration(least)}; the longest allowed is {longest}"
+    if most is not None and most < max(least, 1):
+        needed = format_duration(max(least, 1))
+        return f"its longest run time is {format_duration(most)}; at least {needed} is needed"
     return ""
 
 
@@ -144,14 +144,20 @@ def wait(state: State, workload: Workload) -> None:
     if workload.state is not wanted:
         workload.become(wanted)
     if workload.preempt_after > state.now:
-        heappush(state.patience, (workload.preempt_after, workload.spec.id))
+        heappush(state.patience, (workload.preempt_after, workload.id))
     if workload.shapes:
-        for name in workload.shapes:
-            if not state.pools[name].budgets.root.mask:
-                state.pools[name].last_pass = state.now  # nothing waited: as if it had just been looked at
+        arrive(state, workload)
         place(state, workload)
-        workload.fresh = True
-        state.fresh.append(workload)
+
+
+def arrive(state: State, workload: Workload) -> None:
+    """A workload begins to wait. It may stay out of the queues until it turns out that it cannot start at once."""
+    for name in workload.shapes:
+        pool = state.pools[name]
+        if not pool.budgets.root.mask:
+            pool.last_pass = state.now  # nothing waited: as if it had just been looked at
+    workload.fresh = True
+    state.fresh.append(workload)
 
 
 def place(state: State, workload: Workload) -> None:
@@ -160,14 +166,15 @@ def place(state: State, workload: Workload) -> None:
     for name, shape in workload.shapes.items():
         pool = state.pools[name]
         enqueue(workload, state.leaf_of(workload, pool), pool.number(shape, timid=timid))
-        if pool.lane.admits(workload.spec):
+        if workload.debug and pool.lane.admits(workload.spec):
             pool.lane.enqueue(workload)
 
 
 def unwait(state: State, workload: Workload) -> None:
     """Take a workload out of everything it waits in."""
-    dequeue(workload)
-    if workload.spec.debug:
+    if workload.queued:
+        dequeue(workload)
+    if workload.debug:
         for name in workload.shapes:
             state.pools[name].lane.dequeue(workload)
     for name in workload.shapes:
@@ -182,4 +189,4 @@ def rewait(state: State, workload: Workload) -> None:
     unwait(state, workload)
     wait(state, workload)
     if workload.held != before:
-        state.decisions.append(Hold(workload.spec.id, workload.held, state.cause))
+        state.decisions.append(Hold(workload.id, workload.held, state.cause))

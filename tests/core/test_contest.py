@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cmp_to_key
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
-from gpubudget.core.fairshare import contenders, in_rank_order, legal_siblings, somebody_may_stop
+from gpubudget.core.fairshare import contenders, legal_siblings, outranks, somebody_may_stop
 from gpubudget.core.placement import EVERY, RIPE, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Node
@@ -24,11 +26,20 @@ WORK = st.tuples(
 )
 
 
+def ranked(leaves: list[Node], now: int) -> list[Node]:
+    """The best-ranked first."""
+
+    def compare(one: Node, other: Node) -> int:
+        return -1 if outranks(one, other, now) else 1
+
+    return sorted(leaves, key=cmp_to_key(compare))
+
+
 def wins(pool: Pool, leaf: Node, shape: Shape, now: int) -> bool:
     """Whether a budget's workload with the least commitment could start by having allocated attempts stopped."""
     if leaf.starved or reclaim.unallocated(pool, shape, EVERY, now):
         return False
-    legal = legal_siblings(leaf, shape.hosts * shape.each, now, None)
+    legal = legal_siblings(leaf, shape.hosts * shape.each, now, EVERY)
     return reclaim.ripe(pool, shape, legal, EVERY, now) is not None
 
 
@@ -45,8 +56,7 @@ def test_no_budget_that_could_win_is_cut_off(work: list[tuple[str, int, int, int
     numbers = [pool.number(shape, timid=False) for shape in SHAPES]
     contest = Contest(pool, sum(1 << number for number in numbers), EVERY)
     leaves = pool.budgets.root.leaves()
-    everyone = {node for leaf in leaves for node in leaf.up}
-    for leaf in in_rank_order(pool.budgets.root, now, 0, everyone):
+    for leaf in ranked(leaves, now):
         if leaf.ripe:
             contest.passes(leaf)
         for number, shape in zip(numbers, SHAPES, strict=True):
@@ -65,13 +75,13 @@ def test_whether_anybody_may_be_stopped_is_told_at_once(work: list[tuple[str, in
             small.exit(stopped.partition("/")[0])
     pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
     leaves = pool.budgets.root.leaves()
-    legal = {leaf: legal_siblings(leaf, leaf.least, now, None) if leaf.mask else set[Node]() for leaf in leaves}
+    legal = {leaf: legal_siblings(leaf, leaf.least(), now, EVERY) if leaf.mask else set[Node]() for leaf in leaves}
     root = pool.budgets.root
-    order = list(in_rank_order(root, now, root.mask, None))
-    assert [leaf for leaf, _ in contenders(root, now, root.mask, 0, None)] == order
-    may = dict(contenders(root, now, 0, root.mask, None))
+    order = ranked(leaves, now)
+    waiting = [leaf for leaf in order if leaf.mask]
+    assert [leaf for leaf, _ in contenders(root, now, root.mask, 0, EVERY) if leaf.mask] == waiting
+    may = dict(contenders(root, now, 0, root.mask, EVERY))
     assert list(may) == [leaf for leaf in order if leaf in may]
-    assert all(leaf in may for leaf in order if leaf.ripe)
     for leaf in leaves:
         if leaf.mask:
             assert not legal[leaf] or may.get(leaf)
@@ -97,14 +107,18 @@ def test_a_shape_that_could_not_be_had_even_if_all_gave_way_is_ruled_out() -> No
 
 
 def test_on_some_hosts_only_the_budgets_with_work_there_are_in_it() -> None:
-    """And those above them."""
+    """What others hold elsewhere cannot be won there."""
     small = Small(BUDGETS, hosts=2)
     small.submit("a1", "a/x", 8, 1)
     small.submit("b1", "b", 8, 1)
     small.wait(10)
-    pool = small.scheduler.state.pools["p"]
-    contest = Contest(pool, 1, 1)
-    found = [leaf.path for leaf in pool.budgets.root.leaves() if leaf in (contest.budgets or ())]
-    assert found == ["a/x"]
+    small.submit("z1", "/", 8, 5)
+    pool, now = small.scheduler.state.pools["p"], small.now * MINUTE
+    assert legal_siblings(pool.budgets.leaves["/"], 1, now, 1) <= {pool.budgets.leaves["a/x"].up[1]}
+    number = pool.number(Shape(1, 8), timid=False)
+    contest = Contest(pool, 1 << number, 1)
+    assert contest.winnable() >> number & 1
     contest.passes(pool.budgets.leaves["b"])
-    assert contest.winnable() == 0 or contest.left == 8
+    assert contest.winnable() >> number & 1  # that of b is on the other host
+    contest.passes(pool.budgets.leaves["a/x"])
+    assert contest.winnable() == 0

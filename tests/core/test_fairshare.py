@@ -13,6 +13,7 @@ from gpubudget.core.budget import ROOT, Budget, Shares
 from gpubudget.core.fairshare import (
     Crossing,
     crossing_of,
+    first_in_rank,
     grow,
     in_rank_order,
     legal_siblings,
@@ -20,6 +21,7 @@ from gpubudget.core.fairshare import (
     parting,
     set_weights,
 )
+from gpubudget.core.placement import EVERY
 from gpubudget.core.records import Node
 
 NOW = 1_000
@@ -112,12 +114,27 @@ def test_the_walk_goes_down_the_best_ranked_branch_first() -> None:
         assert not outranks(after, before, NOW)
 
 
-def test_the_walk_visits_what_waits_and_what_is_marked() -> None:
+def test_the_walk_visits_what_waits() -> None:
     """Other budgets are passed over."""
     root, leaves = grown()
-    marked = set(leaves["a/y"].up)
+    for node in leaves["a/y"].up:
+        node.mask |= 2
     assert list(in_rank_order(root, NOW, 0)) == []
-    assert list(in_rank_order(root, NOW, 0, marked)) == [leaves["a/y"]]
+    assert list(in_rank_order(root, NOW, 2)) == [leaves["a/y"]]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.integers(0, 100), min_size=5, max_size=5), st.sets(st.integers(0, 4), min_size=1))
+def test_the_first_of_the_walk_is_found_without_it(usages: list[int], waiting: set[int]) -> None:
+    """The same leaf, whoever waits."""
+    root, leaves = grown()
+    for number, (leaf, usage) in enumerate(zip(leaves.values(), usages, strict=True)):
+        charge(leaf, usage)
+        for node in leaf.up:
+            node.mask |= 2 * (number in waiting)
+    assert first_in_rank(root, NOW, 2) is next(in_rank_order(root, NOW, 2))
+    with pytest.raises(AssertionError, match="nothing waits in /"):
+        first_in_rank(root, NOW, 4)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -131,16 +148,19 @@ def test_attempts_may_be_stopped_of_those_who_still_rank_below_after_the_commitm
     usages: list[int], commitment: int, who: int, asked: str
 ) -> None:
     """Compared where the paths part, in fractions; equal is not below."""
-    root, leaves = grown()
+    _, leaves = grown()
     for leaf, usage in zip(leaves.values(), usages, strict=True):
         charge(leaf, usage, slope=usage % 3)
     mine = list(leaves.values())[who]
-    contested = set(root.children) | {leaves["a/x"]} if asked == "some" else None
-    legal = legal_siblings(mine, commitment, NOW, contested)
+    for leaf in leaves.values():
+        for node in leaf.up:
+            node.known_where |= 2 if leaf.path in {"a/x", "b"} else 4
+    hosts = 2 if asked == "some" else EVERY
+    legal = legal_siblings(mine, commitment, NOW, hosts)
     for theirs in set(leaves.values()) - {mine}:
         a, b = parting(mine, theirs)
         below = (a.usage(NOW) + commitment) / a.share < b.usage(NOW) / b.share
-        assert (b in legal) == (below and (contested is None or b in contested))
+        assert (b in legal) == (below and b.known_where & hosts != 0)
 
 
 def test_a_budget_without_a_share_has_nobody_stopped_and_ranks_below_all() -> None:
@@ -149,12 +169,10 @@ def test_a_budget_without_a_share_has_nobody_stopped_and_ranks_below_all() -> No
     _, a, z = root.children
     charge(a, 10**12)
     a.ripe = z.ripe = 1
-    assert legal_siblings(z, 1, NOW, None) == set()
-    assert legal_siblings(a, 10**12, NOW, None) == {z}
-    assert crossing_of(z, 1, a) is None
-    crossing = crossing_of(a, 1, z)
-    assert crossing is not None
-    assert crossing.first(NOW) == NOW
+    assert legal_siblings(z, 1, NOW, EVERY) == set()
+    assert legal_siblings(a, 10**12, NOW, EVERY) == {z}
+    assert crossing_of(z, 1, a).first(NOW) is None
+    assert crossing_of(a, 1, z).first(NOW) == NOW
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
@@ -185,10 +203,8 @@ def test_when_a_budget_ranks_below_is_told_by_the_slopes_of_usage() -> None:
     charge(theirs, 100, slope=2)
     for node in theirs.up:
         node.held += 2
-    assert crossing_of(mine, 0, mine) is None
-    crossing = crossing_of(mine, 300, theirs)
-    assert crossing is not None
-    found = crossing.first(NOW)
+    assert crossing_of(mine, 0, mine).first(NOW) is None
+    found = crossing_of(mine, 300, theirs).first(NOW)
     assert found is not None
     for time, below in ((found - 1, False), (found, True)):
         a, b = parting(mine, theirs)

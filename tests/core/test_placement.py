@@ -101,6 +101,7 @@ class Box:
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.bit = 1 << index
         self.rooms: Rooms = (0, 0, 0, 0)
 
 

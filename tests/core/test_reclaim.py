@@ -14,7 +14,7 @@ from gpubudget.core.budget import Policy
 from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.placement import EVERY, Shape, lowest
 from gpubudget.core.pool import Pool, ripen
-from gpubudget.core.reclaim import Cost, Reclaim, cheapest_on, in_lane, ripe, unallocated
+from gpubudget.core.reclaim import Cost, Place, cheapest_on, in_lane, ripe, unallocated
 from gpubudget.core.records import Attempt, Host, Node, Workload
 from gpubudget.core.workload import StopReason, WorkloadSpec
 
@@ -149,7 +149,7 @@ def test_of_several_hosts_the_cheapest_give_their_gpus_and_no_victim_is_superflu
         assert cost(tuple(found.victims)) == tuple(map(sum, zip(*costs, strict=True)))
 
 
-def check_whole(found: Reclaim, each: int) -> None:
+def check_whole(found: Place, each: int) -> None:
     """Enough with all victims, and not with all but one."""
     victims = tuple(found.victims)
     assert all(enough(host, each, victims, lane=False) for host in found.hosts)
