@@ -135,7 +135,7 @@ def _check_node(node: Node) -> None:
         for attempt in leaf.ripe_attempts.values():
             where |= attempt.bits
     _demand(node.known_where in {-1, where}, f"budget {node.path} does not know where its work past its minimum runs")
-    waiting = [entry[1] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.entries]
+    waiting = [entry[3] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.entries]
     least = min((workload.spec.gpus * workload.min_runtime for workload in waiting), default=0)
     _demand(node.known_least in {-1, least}, f"budget {node.path} has the wrong least commitment")
 

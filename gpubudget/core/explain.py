@@ -177,7 +177,7 @@ def ranking(pool: Pool, now: int) -> list[Workload]:
         if root.mask:
             for leaf in [root] if root is pool.stray else in_rank_order(root, now, root.mask):
                 entries = sorted(entry for queue in leaf.queues.values() for entry in queue.entries)
-                found += [workload for _, workload in entries]
+                found += [entry[3] for entry in entries]
     return found
 
 

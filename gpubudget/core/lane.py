@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from gpubudget.core.budget import DebugLane
 from gpubudget.core.host import HostState
 from gpubudget.core.records import Attempt, Host, Workload
-from gpubudget.core.usage import Ledger
+from gpubudget.core.usage import Ledger, Line
 from gpubudget.core.workload import WorkloadSpec
 from gpubudget.units import DAY
 
@@ -22,17 +22,14 @@ WINDOW = DAY
 """How long the lane remembers who has used it."""
 
 
-class Person:
+class Person(Line):
     """One person's use of the lane: a line of the ledger, what waits, and how much runs."""
 
-    __slots__ = ("at0", "name", "running", "slope", "tail", "up", "waiting")
+    __slots__ = ("name", "running", "waiting")
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self.at0 = 0
-        self.slope = 0
-        self.tail = 0
-        self.up: tuple[Person, ...] = (self,)
         self.running = 0
         self.waiting: list[tuple[int, str, Workload]] = []
 

@@ -129,7 +129,8 @@ def begin(state: State, pool: Pool, attempt: Attempt) -> None:
         host.attempts[serial] = attempt
         host.held += attempt.each
     pool.idle.change(-gpus, now)  # work starts on ready hosts only
-    placement = tuple([(host.name, indices(mask)) for host, mask in zip(attempt.hosts, attempt.masks, strict=True)])
+    masks = attempt.masks
+    placement = tuple([(host.name, indices(masks[place])) for place, host in enumerate(attempt.hosts)])
     state.decisions.append(
         Start(
             workload.id,

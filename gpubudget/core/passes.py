@@ -124,7 +124,7 @@ def _leads(pool: Pool, workload: Workload, leaf: Node, now: int) -> bool:
     """Whether no other allocated workload that waits ranks before ``workload``, which waits in ``leaf``."""
     if first_in_rank(pool.budgets.root, now, pool.budgets.root.mask) is not leaf:
         return False
-    return all(queue.entries[0][0] >= workload.rank for queue in leaf.queues.values())
+    return all(queue.head().rank >= workload.rank for queue in leaf.queues.values())
 
 
 def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
@@ -138,10 +138,8 @@ def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
     queue = leaf.queues.get(number)
     if queue is None:
         return False
-    shortest = queue.by_runtime[0][2]
-    if shortest is workload and len(queue.by_runtime) > 1:
-        shortest = queue.by_runtime[1][2]
-    return shortest is not workload and not shortest.fresh and shortest.min_runtime <= workload.min_runtime
+    other = queue.shortest(but=workload)
+    return other is not None and not other.fresh and other.min_runtime <= workload.min_runtime
 
 
 # The debug lane
@@ -203,7 +201,7 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
 
 def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int, easy: int) -> bool:
     """Start the first workload of one budget that can start, of those whose shape is in ``mask``."""
-    heads = [(queue.entries[0][0], number) for number, queue in leaf.queues.items() if mask >> number & 1]
+    heads = [(queue.head().rank, number) for number, queue in leaf.queues.items() if mask >> number & 1]
     if len(heads) > 1:
         heads.sort()
     best: tuple[Workload, Place] | None = None
@@ -271,14 +269,16 @@ def _first(state: State, pool: Pool) -> None:
     if not root.mask:
         pool.reservation = None
         return
-    tries = 0
     kept = pool.reservation
+    if kept is not None and now < kept.start and _leads(pool, kept.workload, kept.leaf, now):
+        return
+    tries = 0
     for leaf in in_rank_order(root, now, root.mask):
-        heads = [(queue.entries[0][0], number) for number, queue in leaf.queues.items()]
+        heads = [(queue.head().rank, number) for number, queue in leaf.queues.items()]
         heads.sort()
         for _, number in heads:
             shape, timid = pool.kinds[number]
-            workload = leaf.queues[number].entries[0][1]
+            workload = leaf.queues[number].head()
             if kept is not None and kept.workload is workload and now < kept.start:
                 return
             tries += 1
@@ -329,5 +329,6 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
     leaf = root if root is pool.stray else first_in_rank(root, state.now, fits)
-    (_, workload), number = min((queue.entries[0], n) for n, queue in leaf.queues.items() if fits >> n & 1)
+    _, number = min([(queue.head().rank, number) for number, queue in leaf.queues.items() if fits >> number & 1])
+    workload = leaf.queues[number].head()
     return _prefers_another(state, pool, workload) or _try(state, pool, workload, leaf, pool.kinds[number][0])

@@ -8,7 +8,7 @@ and also by stopping allocated work past its minimum (``RIPE``).
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from gpubudget.errors import RefusedError
 from gpubudget.units import count
@@ -71,11 +71,15 @@ def _uneven(gpus: int, hosts: int, gpus_per_host: int) -> str:
     return f"{count(gpus, 'GPU')} cannot be split evenly over {over}"
 
 
-class Roomy(Protocol):
-    """What the index needs of a host: the bit of its place in the order of hosts, and its room in each tier."""
+class Roomy:
+    """What the index keeps of a host: its place in the order of hosts, the bit of it, and its room in each tier."""
 
-    bit: int
-    rooms: Rooms
+    __slots__ = ("bit", "index", "rooms")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.bit = 1 << index
+        self.rooms = NO_ROOM
 
 
 class HostIndex:

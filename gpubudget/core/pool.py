@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
@@ -11,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, more, split
+from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, indices, more, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -103,14 +102,10 @@ class Pool:
         """Whether anything waits."""
         return (self.budgets.root.mask | self.fillers.root.mask | self.stray.mask) != 0
 
-    def hosts_of(self, bits: int) -> Iterable[Host]:
+    def hosts_of(self, bits: int) -> list[Host]:
         """The hosts of these bits, in order."""
-        while bits:
-            bit = bits & -bits
-            host = self.order[bit.bit_length() - 1]
-            if host is not None:
-                yield host
-            bits ^= bit
+        order = self.order
+        return [host for place in indices(bits) if (host := order[place]) is not None]
 
     def refresh(self, host: Host) -> None:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""

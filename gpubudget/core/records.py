@@ -9,8 +9,8 @@ from bisect import bisect_left, insort
 from fractions import Fraction
 
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import NO_ROOM, Rooms, Shape
-from gpubudget.core.usage import Meter
+from gpubudget.core.placement import NO_ROOM, Rooms, Roomy, Shape
+from gpubudget.core.usage import Line, Meter
 from gpubudget.core.workload import TRANSITIONS, StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import BrokenInvariantError
 
@@ -18,7 +18,7 @@ Rank = tuple[int, int, str]
 """Order inside a budget: minus priority, time of submission, id."""
 
 
-class Node:
+class Node(Line):
     """A budget in one pool, or, where ``reserve`` is set, what a budget with children keeps for itself.
 
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
@@ -30,7 +30,6 @@ class Node:
     """
 
     __slots__ = (
-        "at0",
         "base",
         "children",
         "fold",
@@ -46,27 +45,24 @@ class Node:
         "ripe",
         "ripe_attempts",
         "share",
-        "slope",
         "spent",
         "starved",
-        "tail",
-        "up",
     )
 
+    up: tuple[Node, ...]
+
     def __init__(self, path: str, parent: Node | None, share: Fraction, *, reserve: bool = False) -> None:
+        super().__init__()
         self.path = path
         self.parent = parent
         self.share = share
         self.reserve = reserve
-        self.up: tuple[Node, ...] = (self, *parent.up) if parent else (self,)
+        self.up = (self, *parent.up) if parent else (self,)
         self.starved: bool = share == 0 or (parent is not None and parent.starved)
         self.children: list[Node] = []
         self.fold = 1
         self.order = 0
         self.base = 0
-        self.at0 = 0
-        self.slope = 0
-        self.tail = 0
         self.held = 0
         self.spent = Meter()
         self.mask = 0
@@ -115,24 +111,42 @@ class Node:
 
 
 class Queue:
-    """The workloads of one budget and one shape that wait, in order, and by minimum runtime."""
+    """The workloads of one budget and one shape that wait: in order, and by minimum runtime.
+
+    Entries are flat, since tuples in tuples are slow to compare: the rank, which no two have in common, then the
+    workload; ``by_runtime`` has the minimum runtime before them.
+    """
 
     __slots__ = ("by_runtime", "entries", "gpus")
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
-        self.entries: list[tuple[Rank, Workload]] = []
-        self.by_runtime: list[tuple[int, Rank, Workload]] = []
+        self.entries: list[tuple[int, int, str, Workload]] = []
+        self.by_runtime: list[tuple[int, int, int, str, Workload]] = []
 
     def add(self, workload: Workload) -> None:
         """Put a workload in its place."""
-        insort(self.entries, (workload.rank, workload))
-        insort(self.by_runtime, (workload.min_runtime, workload.rank, workload))
+        first, second, third = workload.rank
+        insort(self.entries, (first, second, third, workload))
+        insort(self.by_runtime, (workload.min_runtime, first, second, third, workload))
 
     def discard(self, workload: Workload) -> None:
         """Take a workload out."""
-        del self.entries[bisect_left(self.entries, (workload.rank,))]
-        del self.by_runtime[bisect_left(self.by_runtime, (workload.min_runtime, workload.rank))]
+        entries, runtimes = self.entries, self.by_runtime
+        del entries[0 if entries[0][3] is workload else bisect_left(entries, workload.rank)]
+        first, second, third = workload.rank
+        del runtimes[bisect_left(runtimes, (workload.min_runtime, first, second, third))]
+
+    def head(self) -> Workload:
+        """The first in order."""
+        return self.entries[0][3]
+
+    def shortest(self, but: Workload | None = None) -> Workload | None:
+        """The first of those with the least minimum runtime, or of all others than ``but``; None if there are none."""
+        for entry in self.by_runtime[:2]:
+            if entry[4] is not but:
+                return entry[4]
+        return None
 
     def least(self) -> int:
         """The smallest commitment of those that wait (GPU-milliseconds)."""
@@ -145,12 +159,12 @@ class Queue:
         """
         few = bisect_left(self.by_runtime, (min_runtime + 1,))
         if few * few < len(self.entries):
-            return min([(rank, workload) for _, rank, workload in self.by_runtime[:few]])[1]
-        return next(workload for _, workload in self.entries if workload.min_runtime <= min_runtime)
+            return min([entry[1:] for entry in self.by_runtime[:few]])[3]
+        return next(entry[3] for entry in self.entries if entry[3].min_runtime <= min_runtime)
 
 
-class Host:
-    """A host. Counts are GPUs; ``bit`` stands for it in sets of hosts, at its ``index`` in the pool's order.
+class Host(Roomy):
+    """A host. Counts are GPUs.
 
     ``ordinary`` are held by allocated work outside the lane (or kept for it), ``lane_used`` by work of the lane,
     ``unallocated`` by unallocated work, ``ripe`` by ordinary work past its minimum; none of these counts what is
@@ -161,12 +175,10 @@ class Host:
     __slots__ = (
         "attempts",
         "before",
-        "bit",
         "claims",
         "free",
         "gpus",
         "held",
-        "index",
         "lane",
         "lane_used",
         "name",
@@ -175,7 +187,6 @@ class Host:
         "pool",
         "reason",
         "ripe",
-        "rooms",
         "state",
         "stopping",
         "stopping_ordinary",
@@ -184,11 +195,10 @@ class Host:
     )
 
     def __init__(self, name: str, pool: str, gpus: int, index: int) -> None:
+        super().__init__(index)
         self.name = name
         self.pool = pool
         self.gpus = gpus
-        self.index = index
-        self.bit = 1 << index
         self.state = HostState.READY
         self.reason = ""
         self.wanted = HostState.READY  # what it goes back to after it was lost
@@ -202,7 +212,6 @@ class Host:
         self.stopping_ordinary = 0
         self.owed = 0
         self.held = 0
-        self.rooms = NO_ROOM
         self.before = NO_ROOM  # its rooms before it gained, while the pool says that it did
         self.attempts: dict[int, Attempt] = {}
         self.claims: dict[int, Attempt] = {}

@@ -15,6 +15,9 @@ from gpubudget.core.placement import UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
 
+FAR: Final = 1 << 61
+"""Later than any time."""
+
 Release = tuple[int, int, bool]
 """When so many GPUs can be had, and whether that is an estimate."""
 
@@ -36,7 +39,7 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
         return None
     claimant = _Claimant(leaf, shape.hosts * shape.each * workload.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
-    latest: int | None = None  # when enough hosts that were looked at can give their GPUs
+    latest = FAR  # when enough hosts that were looked at can give their GPUs
     wanted, each = shape.hosts, shape.each
     for host in pool.hosts.values():
         if host.state is not _READY or blocked & host.bit:
@@ -152,6 +155,7 @@ class _Claimant:
         self.commitment = commitment
         self.now = now
         self._crossings: dict[Node, Crossing] = {}
+        self._soonest: dict[Node, int] = {}
 
     def may_stop(self, victim: Node, earliest: int) -> int | None:
         """When, from ``earliest`` on, attempts of ``victim`` past their minimum may be stopped; None if never."""
@@ -160,15 +164,20 @@ class _Claimant:
             crossing = self._crossings[victim] = crossing_of(self.leaf, self.commitment, victim)
         return crossing.first(earliest)
 
-    def earliest(self, host: Host, each: int, before: int | None = None) -> tuple[int, bool] | None:
+    def _today(self, victim: Node) -> int:
+        """When those of ``victim`` that are past their minimum today may be stopped; ``FAR`` if never."""
+        found = self.may_stop(victim, self.now)
+        known = self._soonest[victim] = FAR if found is None else found
+        return known
+
+    def earliest(self, host: Host, each: int, before: int) -> tuple[int, bool] | None:
         """When ``host`` can give ``each`` GPUs, and whether that is an estimate; only times ``before`` that matter."""
         missing = each - _given(host)
         if missing <= 0:
             return self.now, False
-        if before is not None and self._cannot(host, missing, before):
-            return None
-        releases = self._releases(host)
-        releases.sort()
+        releases = self._releases(host, before)
+        if len(releases) > 1:
+            releases.sort()
         estimate = False
         for time, gpus, uncertain in releases:
             missing -= gpus
@@ -177,34 +186,35 @@ class _Claimant:
                 return time, estimate
         return None
 
-    @staticmethod
-    def _cannot(host: Host, missing: int, before: int) -> bool:
-        """Whether the protections on ``host`` alone rule out that so many GPUs are free ``before`` a time."""
-        for attempt in host.attempts.values():
-            if attempt.allocated and (attempt.protected_until < before or attempt.ends_by is not None):
-                missing -= attempt.each
-        return missing > 0 and not host.claims
-
     def room_by(self, host: Host, time: int) -> int:
         """The GPUs that ``host`` can give at ``time``."""
-        return _given(host) + sum([gpus for when, gpus, _ in self._releases(host) if when <= time])
+        return _given(host) + sum([gpus for _, gpus, _ in self._releases(host, time + 1)])
 
-    def _releases(self, host: Host) -> list[Release]:
-        """When each ordinary allocated attempt on ``host`` can be gone."""
+    def _releases(self, host: Host, before: int) -> list[Release]:
+        """When each ordinary allocated attempt on ``host`` can be gone, of those that can be ``before`` a time."""
         found: list[Release] = []
-        now = self.now
+        now, soonest = self.now, self._soonest
         for attempt in host.attempts.values():
-            if attempt.allocated and attempt.stopping is None and not attempt.lane:
-                over = max(now, attempt.protected_until)
-                time = self.may_stop(attempt.leaf, over)
-                if attempt.ends_by is not None and (time is None or attempt.ends_by < time):
-                    found.append((attempt.ends_by, attempt.each, False))
-                elif time is not None:
-                    certain = time == over and (over == now or self.may_stop(attempt.leaf, now) == now)
-                    found.append((time, attempt.each, not certain))
+            if not attempt.allocated or attempt.lane or attempt.stopping is not None:
+                continue
+            leaf, over, ends_by = attempt.leaf, attempt.protected_until, attempt.ends_by
+            time, estimate = FAR, False
+            if over < before:
+                time = soonest.get(leaf, -1)
+                if time < 0:
+                    time = self._today(leaf)
+                estimate = time != now
+                if over > now:
+                    stopped = self.may_stop(leaf, over)
+                    time = FAR if stopped is None else stopped
+                    estimate = estimate or time != over
+            if ends_by is not None and ends_by < time:
+                time, estimate = ends_by, False
+            if time < before:
+                found.append((time, attempt.each, estimate))
         if host.claims:
             for claim in host.claims.values():
-                time = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.min_runtime)
-                if time is not None:
-                    found.append((time, claim.each, True))
+                stopped = None if claim.lane else self.may_stop(claim.leaf, now + claim.workload.min_runtime)
+                if stopped is not None and stopped < before:
+                    found.append((stopped, claim.each, True))
         return found

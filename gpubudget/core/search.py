@@ -6,14 +6,13 @@ Nothing here changes anything.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 
 from gpubudget.core import reclaim
 from gpubudget.core.fairshare import legal_siblings
 from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.reclaim import Place
-from gpubudget.core.records import Host, Node, Queue, Rank, Workload
+from gpubudget.core.records import Host, Node, Queue, Workload
 from gpubudget.core.reservation import blocked_hosts
 from gpubudget.core.state import State
 
@@ -64,6 +63,25 @@ def hosts_at(pool: Pool, places: list[int]) -> list[Host]:
     return [host for place in places if (host := pool.order[place]) is not None]
 
 
+class _Asked:
+    """What is the same for all workloads of one budget and shape that are asked whether they can start."""
+
+    __slots__ = ("hosts", "leaf", "pool", "shape", "state", "timid")
+
+    def __init__(self, state: State, pool: Pool, leaf: Node, shape: Shape, hosts: int, *, timid: bool) -> None:
+        self.state = state
+        self.pool = pool
+        self.leaf = leaf
+        self.shape = shape
+        self.hosts = hosts
+        self.timid = timid
+
+    def place(self, workload: Workload) -> Place | None:
+        """Where one of them can start."""
+        hosts = EVERY if workload.fresh else self.hosts
+        return find_place(self.state, self.pool, workload, self.leaf, self.shape, hosts, timid=self.timid)
+
+
 def first_startable(
     state: State, pool: Pool, leaf: Node, number: int, hosts: int, *, easy: bool
 ) -> tuple[Workload, Place] | None:
@@ -77,26 +95,23 @@ def first_startable(
     queue = leaf.queues[number]
     if shape.hosts > 1:
         hosts = EVERY
-
-    def place(workload: Workload) -> Place | None:
-        return find_place(state, pool, workload, leaf, shape, EVERY if workload.fresh else hosts, timid=timid)
-
-    head, shortest = queue.entries[0][1], queue.by_runtime[0][2]
+    asked = _Asked(state, pool, leaf, shape, hosts, timid=timid)
+    head, shortest = queue.head(), queue.by_runtime[0][4]
     shorter = shortest.min_runtime < head.min_runtime
     kept = pool.reservation
     alike = kept is None or kept.leaf is not leaf  # else some may use the reserved hosts, and some may not
-    if shorter and alike and not easy and place(shortest) is None:
+    if shorter and alike and not easy and asked.place(shortest) is None:
         return None
-    if found := place(head):
+    if found := asked.place(head):
         return head, found
-    if not shorter or ((easy or not alike) and place(shortest) is None):
+    if not shorter or ((easy or not alike) and asked.place(shortest) is None):
         return None
-    chosen = queue.first_within(_longest_possible(queue, head.min_runtime, place))
-    again = place(chosen)
+    chosen = queue.first_within(_longest_possible(queue, head.min_runtime, asked))
+    again = asked.place(chosen)
     return (chosen, again) if again else None
 
 
-def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Place | None]) -> int:
+def _longest_possible(queue: Queue, below: int, asked: _Asked) -> int:
     """The longest minimum runtime in ``queue``, less than ``below``, with which a workload can start.
 
     The shortest can.
@@ -105,12 +120,12 @@ def _longest_possible(queue: Queue, below: int, place: Callable[[Workload], Plac
     low, high = 0, bisect_left(runtimes, (below,)) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if place(runtimes[middle][2]) is None:
+        if asked.place(runtimes[middle][4]) is None:
             high = bisect_left(runtimes, (runtimes[middle][0],)) - 1
         else:
             low = bisect_right(runtimes, runtimes[middle][0], lo=middle, key=_runtime) - 1
     return runtimes[low][0]
 
 
-def _runtime(entry: tuple[int, Rank, Workload]) -> int:
+def _runtime(entry: tuple[int, int, int, str, Workload]) -> int:
     return entry[0]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, TypeVar
 
 
 class Meter:
@@ -39,20 +39,19 @@ class Meter:
         return self.at0 + self.slope * now
 
 
-class Line(Protocol):
-    """What the ledger needs of a budget: its own line and those of its ancestors, itself first.
+class Line:
+    """What the ledger keeps of a budget: its line, and ``up``, it and its ancestors, itself first.
 
     ``tail`` counts the GPUs that were occupied at the moment at which the window begins.
     """
 
-    at0: int
-    slope: int
-    tail: int
+    __slots__ = ("at0", "slope", "tail", "up")
 
-    @property
-    def up(self) -> Iterable[Self]:
-        """The budget itself and all its ancestors."""
-        ...
+    def __init__(self) -> None:
+        self.at0 = 0
+        self.slope = 0
+        self.tail = 0
+        self.up: tuple[Line, ...] = (self,)
 
 
 L = TypeVar("L", bound=Line)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubudget.core.placement import EVERY, FREE, TIERS, HostIndex, Rooms, Shape, indices, lowest, split
+from gpubudget.core.placement import EVERY, FREE, TIERS, HostIndex, Rooms, Roomy, Shape, indices, lowest, split
 from gpubudget.errors import RefusedError
 
 
@@ -96,15 +96,6 @@ def test_a_shape_reads_as_what_is_asked_for(shape: Shape, text: str) -> None:
     assert str(shape) == text
 
 
-class Box:
-    """A host as the index sees it."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.bit = 1 << index
-        self.rooms: Rooms = (0, 0, 0, 0)
-
-
 TOP = 5
 ROOM = st.integers(0, TOP)
 MOVE = st.tuples(st.integers(0, 6), st.tuples(ROOM, ROOM, ROOM, ROOM))
@@ -116,7 +107,7 @@ def test_the_index_answers_as_plain_lists_would(
     moves: list[tuple[int, Rooms]], hosts: int, each: int, among: int
 ) -> None:
     """Which hosts have room, the most that one has, whether a gang fits, and where it fits best."""
-    boxes = [Box(number) for number in range(7)]
+    boxes = [Roomy(number) for number in range(7)]
     index, shape = HostIndex(TOP), Shape(hosts, each)
     for number, rooms in moves:
         index.move(boxes[number], rooms)
@@ -136,7 +127,7 @@ def test_the_smallest_hole_that_fits_is_taken() -> None:
     """So that large holes stay large."""
     index = HostIndex(8)
     for number, room in enumerate((8, 3, 4)):
-        index.move(Box(number), (room, 0, 0, 0))
+        index.move(Roomy(number), (room, 0, 0, 0))
     assert index.best(FREE, Shape(1, 3), EVERY) == [1]
     assert index.best(FREE, Shape(2, 3), EVERY) == [1, 2]
 

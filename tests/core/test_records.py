@@ -23,11 +23,11 @@ def test_a_queue_keeps_its_order_and_knows_the_shortest() -> None:
     members = [workload("c", 30, 5), workload("b", 10, 5), workload("a", 20, 9), workload("d", 40, 9, priority=1)]
     for member in members:
         queue.add(member)
-    assert [entry[1].spec.id for entry in queue.entries] == ["d", "b", "c", "a"]
-    assert [entry[2].spec.id for entry in queue.by_runtime] == ["b", "a", "c", "d"]
+    assert [entry[3].spec.id for entry in queue.entries] == ["d", "b", "c", "a"]
+    assert [entry[4].spec.id for entry in queue.by_runtime] == ["b", "a", "c", "d"]
     queue.discard(members[1])
-    assert [entry[1].spec.id for entry in queue.entries] == ["d", "c", "a"]
-    assert [entry[2].spec.id for entry in queue.by_runtime] == ["a", "c", "d"]
+    assert [entry[3].spec.id for entry in queue.entries] == ["d", "c", "a"]
+    assert [entry[4].spec.id for entry in queue.by_runtime] == ["a", "c", "d"]
 
 
 def test_a_budget_below_one_without_a_share_has_none_either() -> None:

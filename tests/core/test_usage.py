@@ -8,15 +8,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubudget.core.usage import Ledger, Meter
+from gpubudget.core.usage import Ledger, Line, Meter
 
 
-class Line:
+class Own(Line):
     """A budget as the ledger sees it."""
 
-    def __init__(self, parent: Line | None = None) -> None:
-        self.at0 = self.slope = self.tail = 0
-        self.up: tuple[Line, ...] = (self, *parent.up) if parent else (self,)
+    def __init__(self, parent: Own | None = None) -> None:
+        super().__init__()
+        if parent is not None:
+            self.up = (self, *parent.up)
 
     def usage(self, now: int) -> int:
         return self.at0 + self.slope * now
@@ -26,7 +27,7 @@ class Line:
 class Run:
     """An attempt, protected until ``safe`` (its start when it is unallocated)."""
 
-    leaf: Line
+    leaf: Own
     gpus: int
     start: int
     safe: int
@@ -38,11 +39,11 @@ class Books:
     """A ledger beside a list of all that ran; the window's beginning is kept, and never moves back."""
 
     def __init__(self, lookback: int) -> None:
-        self.root = Line()
-        self.leaves = [Line(self.root), Line(self.root)]
+        self.root = Own()
+        self.leaves = [Own(self.root), Own(self.root)]
         self.now = self.begin = 1_000
         self.lookback = lookback
-        self.ledger: Ledger[Line] = Ledger(lookback, self.now)
+        self.ledger: Ledger[Own] = Ledger(lookback, self.now)
         self.runs: list[Run] = []
 
     def pass_time(self, step: int) -> None:
@@ -78,7 +79,7 @@ class Books:
         self.lookback = lookback
         self.begin = max(self.begin, self.now - lookback)
 
-    def expected(self, leaves: list[Line]) -> int:
+    def expected(self, leaves: list[Own]) -> int:
         """Occupancy inside the window, and what is committed ahead."""
         total = 0
         for run in self.runs:
