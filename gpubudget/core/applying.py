@@ -93,8 +93,8 @@ def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], 
         target.spent.slope += leaf.spent.slope
         target.ripe_attempts |= leaf.ripe_attempts
         for node in target.up:
-            node.at0 += leaf.at0
-            node.slope += leaf.slope
+            node.charge(leaf.at0)
+            node.turn(leaf.slope, 0)
             node.ripe += leaf.ripe
             node.known_where |= leaf.where()
             node.held += leaf.held

@@ -274,8 +274,8 @@ def _standings(leaf: Node, now: int) -> tuple[Standing, ...]:
     found = []
     for node in reversed(leaf.up[:-1]):
         siblings = node.parent.children if node.parent else []
-        mine = node.usage(now) * node.fold + node.order
-        better = [s for s in siblings if s.mask and s is not node and s.usage(now) * s.fold + s.order < mine]
-        better.sort(key=lambda s: s.usage(now) * s.fold + s.order)
+        mine = node.height + node.climb * now
+        better = [s for s in siblings if s.mask and s is not node and s.height + s.climb * now < mine]
+        better.sort(key=lambda s: s.height + s.climb * now)
         found.append(Standing(node.path, node.share, node.usage(now), tuple(s.path for s in better)))
     return tuple(found) or (Standing(ROOT, Fraction(1), leaf.usage(now), ()),)

@@ -46,14 +46,18 @@ def grow(budget: Budget, pool: str, now: int, parent: Node | None = None) -> Nod
 
 
 def set_weights(siblings: list[Node]) -> None:
-    """Set ``fold``, ``order`` and ``base``, so that ``usage * fold + order`` orders siblings by rank."""
+    """Set ``fold``, ``order`` and ``tie`` of new nodes, so that ``usage * fold + order`` orders siblings by rank.
+
+    That is what ``height`` and ``climb`` give at any time; without ``tie``, the order of those that are level, it says
+    whether one is truly below another.
+    """
     over = lcm(*[node.share.denominator for node in siblings])
     weighted = [(node.share.numerator * (over // node.share.denominator), node) for node in siblings]
     common = lcm(*[weight for weight, _ in weighted if weight])
     weighted.sort(key=lambda one: (-one[0], one[1].path, not one[1].reserve))
     for order, (weight, node) in enumerate(weighted):
-        node.base = 0 if weight else LAST * len(siblings)
-        node.order = node.base + order
+        node.tie = order
+        node.order = node.height = order if weight else order + LAST * len(siblings)
         node.fold = common // weight * len(siblings) if weight else 0
 
 
@@ -72,7 +76,7 @@ def parting(one: Node, other: Node) -> tuple[Node, Node]:
 def outranks(one: Node, other: Node, now: int) -> bool:
     """Whether work of leaf ``one`` ranks before work of leaf ``other``."""
     a, b = parting(one, other)
-    return a.usage(now) * a.fold + a.order < b.usage(now) * b.fold + b.order
+    return a.height + a.climb * now < b.height + b.climb * now
 
 
 def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
@@ -86,11 +90,7 @@ def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
         if not node.children:
             yield node
             continue
-        ranked = [
-            ((child.at0 + child.slope * now) * child.fold + child.order, child)
-            for child in node.children
-            if child.mask & mask
-        ]
+        ranked = [(child.height + child.climb * now, child) for child in node.children if child.mask & mask]
         if len(ranked) > 1:
             ranked.sort(reverse=True)  # no two siblings have the same number
         for _, child in ranked:
@@ -104,7 +104,7 @@ def first_in_rank(node: Node, now: int, mask: int) -> Node:
         least = 0
         for child in node.children:
             if child.mask & mask:
-                height = (child.at0 + child.slope * now) * child.fold + child.order
+                height = child.height + child.climb * now
                 if best is None or height < least:
                     best, least = child, height
         if best is None:
@@ -132,7 +132,7 @@ def contenders(node: Node, now: int, easy: int, hard: int, hosts: int) -> Iterat
         for child in node.children:
             ripe = child.ripe != 0 and (hosts == EVERY or child.where() & hosts != 0)
             if ripe or child.mask & (easy | hard):
-                height = (child.at0 + child.slope * now) * child.fold + child.order
+                height = child.height + child.climb * now
                 ranked.append((height, child, ripe))
                 if ripe and height > top:
                     top = height
@@ -157,25 +157,28 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
     if leaf.starved:
         return found
     for node in leaf.up[:-1]:
-        mine = (node.at0 + node.slope * now + commitment) * node.fold
+        mine = node.height + node.climb * now - node.tie + commitment * node.fold
         for sibling in node.parent.children if node.parent else ():
-            if sibling.ripe and sibling is not node and (hosts == EVERY or sibling.where() & hosts):
-                theirs = (sibling.at0 + sibling.slope * now) * sibling.fold + sibling.base
-                if mine < theirs:
-                    found.add(sibling)
+            if (
+                sibling.ripe
+                and sibling is not node
+                and mine < sibling.height + sibling.climb * now - sibling.tie
+                and (hosts == EVERY or sibling.where() & hosts)
+            ):
+                found.add(sibling)
     return found
 
 
 def somebody_may_stop(node: Node, now: int) -> bool:
     """Whether something waits that may have attempts of leaf ``node`` past their minimum stopped."""
     for theirs in node.up[:-1]:
-        height = (theirs.at0 + theirs.slope * now) * theirs.fold + theirs.base
+        height = theirs.height + theirs.climb * now - theirs.tie
         for sibling in theirs.parent.children if theirs.parent else ():
             if (
                 sibling.mask
                 and sibling is not theirs
-                and (sibling.at0 + sibling.slope * now + sibling.least()) * sibling.fold < height
                 and not sibling.starved
+                and sibling.height + sibling.climb * now - sibling.tie + sibling.least() * sibling.fold < height
             ):
                 return True
     return False
@@ -215,7 +218,7 @@ def crossing_of(leaf: Node, commitment: int, victim: Node) -> Crossing:
     mine, theirs = parting(leaf, victim)
     if not theirs.fold:
         return ALWAYS
-    start = theirs.at0 * theirs.fold - (mine.at0 + commitment) * mine.fold
-    slope = theirs.slope * theirs.fold - mine.slope * mine.fold
+    start = theirs.height - theirs.tie - (mine.height - mine.tie + commitment * mine.fold)
+    slope = theirs.climb - mine.climb
     later = slope if slope > 0 else theirs.held * theirs.fold - mine.held * mine.fold
     return Crossing(start, slope, later)

@@ -24,15 +24,13 @@ class Node(Line):
     Leaves hold waiting workloads (``queues``, by number of shape) and the attempts past their minimum
     (``ripe_attempts``). ``mask`` (a bit for each shape that waits), ``ripe`` (GPUs of such attempts) and ``held`` (GPUs
     of all running attempts) sum up all below; so do ``least`` and ``where``, which are worked out when they are asked
-    for and not known (``known_least`` and ``known_where`` are -1). ``fold``, ``order`` and ``base`` turn usage into
-    rank: see ``fairshare.py``. ``at0``, ``slope`` and ``tail`` belong to the ledger; ``spent`` is all occupancy ever,
+    for and not known (``known_least`` and ``known_where`` are -1). ``fold``, ``order`` and ``tie`` turn usage into
+    rank: see ``fairshare.py``. ``spent`` is all occupancy ever,
     kept for leaves only.
     """
 
     __slots__ = (
-        "base",
         "children",
-        "fold",
         "held",
         "known_least",
         "known_where",
@@ -47,6 +45,7 @@ class Node(Line):
         "share",
         "spent",
         "starved",
+        "tie",
     )
 
     up: tuple[Node, ...]
@@ -60,9 +59,8 @@ class Node(Line):
         self.up = (self, *parent.up) if parent else (self,)
         self.starved: bool = share == 0 or (parent is not None and parent.starved)
         self.children: list[Node] = []
-        self.fold = 1
         self.order = 0
-        self.base = 0
+        self.tie = 0
         self.held = 0
         self.spent = Meter()
         self.mask = 0

@@ -128,10 +128,10 @@ def _costs_the_turn(holder: Node, leaf: Node, commitment: int, now: int) -> bool
     for node in holder.up[:-1]:
         if node not in leaf.up:
             continue
-        height = node.usage(now) * node.fold + node.order
+        height = node.height + node.climb * now
         after = height + commitment * node.fold
         for sibling in node.parent.children if node.parent else ():
-            if sibling.mask and height < sibling.usage(now) * sibling.fold + sibling.order < after:
+            if sibling.mask and height < sibling.height + sibling.climb * now < after:
                 return True
     return False
 

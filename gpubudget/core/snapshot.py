@@ -122,8 +122,8 @@ def _load_ranking(ranking: Ranking, data: Data, stray: Node | None) -> None:
         leaf.spent = Meter(spent_at0, spent_slope)
         for node in leaf.up:
             node.held += spent_slope
-            node.at0 += at0
-            node.slope += slope
+            node.charge(at0)
+            node.turn(slope, 0)
     _load_ledger(ranking.ledger, data["ledger"], leaves)
 
 

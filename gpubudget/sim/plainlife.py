@@ -160,4 +160,4 @@ class PlainLifecycle:
     def charge(self, run: Run, sign: int) -> None:
         """A budget holds GPUs (1), or holds them no more (-1)."""
         for node in run.leaf.up:
-            node.at0 += sign * run.who.spec.gpus
+            node.charge(sign * run.who.spec.gpus)

@@ -220,8 +220,8 @@ class PlainScheduler(PlainLifecycle):
             heirs = {leaf: self._leaf(pool, path) for path, leaf in before.items()} | {pool.stray: pool.stray}
             for old, new in heirs.items():
                 for node in new.up if new is not old else ():
-                    node.at0 += old.at0
-                    node.slope += old.slope
+                    node.charge(old.at0)
+                    node.turn(old.slope, 0)
             pool.stray.mask = 0
             for who in [who for shapes in queues.values() for queue in shapes.values() for _, who in queue]:
                 who.leaves[pool.name] = heirs[who.leaves[pool.name]]

@@ -138,8 +138,7 @@ class HalfLifeDecay(InstantFairShare):
         """GPU-time counts as it is used."""
         gpus, now = sign * run.who.spec.gpus, self.clock()
         for node in run.leaf.up:
-            node.slope += gpus
-            node.at0 -= gpus * now
+            node.turn(gpus, now)
 
 
 class DominantResourceFairness(InstantFairShare):
@@ -164,7 +163,7 @@ class DominantResourceFairness(InstantFairShare):
         same = [(pool, pool.leaves[run.leaf.path]) for pool in self.pools.values() if run.leaf.path in pool.leaves]
         dominant = max((leaf.slope * whole // pool.gpus for pool, leaf in same if pool.gpus), default=0)
         for _, leaf in same:
-            leaf.at0 = dominant
+            leaf.charge(dominant - leaf.at0)
 
 
 class OldWorld(PlainScheduler):

@@ -47,8 +47,8 @@ def grown() -> tuple[Node, dict[str, Node]]:
 
 def charge(leaf: Node, usage: int, slope: int = 0) -> None:
     for node in leaf.up:
-        node.at0 += usage - slope * NOW
-        node.slope += slope
+        node.charge(usage)
+        node.turn(slope, NOW)
 
 
 def key(node: Node, usage: int) -> tuple[bool, Fraction, Fraction, str, bool]:
