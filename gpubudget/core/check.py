@@ -69,6 +69,9 @@ def _check_host(pool: Pool, host: Host) -> None:
     )
     names = ("unallocated", "ordinary", "lane", "stopping", "stopping_ordinary", "ripe", "held")
     _demand(told == tuple(counts[name] for name in names), f"host {host.name} counts {told}, not {dict(counts)}")
+    known = host.known_end
+    host.known_end = -1
+    _demand(known in {-1, host.first_end()}, f"host {host.name} does not know when a protection on it ends first")
     _demand(host.owed == counts["owed"] <= host.stopping, f"host {host.name} owes what is not leaving")
     _check_promises(host)
     usable = host.state is HostState.READY and pool.spec is not None

@@ -128,6 +128,7 @@ def begin(state: State, pool: Pool, attempt: Attempt) -> None:
             host.claims.pop(serial, None)
         host.attempts[serial] = attempt
         host.held += attempt.each
+        host.known_end = -1
     pool.idle.change(-gpus, now)  # work starts on ready hosts only
     masks = attempt.masks
     placement = tuple([(host.name, indices(masks[place])) for place, host in enumerate(attempt.hosts)])
@@ -168,6 +169,7 @@ def stop(state: State, attempt: Attempt, reason: StopReason, beneficiary: str | 
     for host in attempt.hosts:
         before = host.rooms
         _count(host, attempt, -each)
+        host.known_end = -1
         host.stopping += each
         if attempt.lane:
             host.lane_used += each
@@ -239,6 +241,7 @@ def _leave(state: State, pool: Pool, attempt: Attempt) -> None:
                 host.lane_used -= each
         del host.attempts[attempt.serial]
         host.held -= each
+        host.known_end = -1
         _unused(pool, host).change(each, now)
 
 

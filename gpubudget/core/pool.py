@@ -258,6 +258,7 @@ def ripen(attempt: Attempt) -> None:
         node.known_where |= attempt.bits  # which leaves -1 as it is
     for host in attempt.hosts:
         host.ripe += attempt.each
+        host.known_end = -1
 
 
 def unripen(attempt: Attempt) -> None:

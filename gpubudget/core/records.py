@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from fractions import Fraction
+from typing import Final
 
 from gpubudget.core.host import HostState
 from gpubudget.core.placement import NO_ROOM, Rooms, Roomy, Shape
 from gpubudget.core.usage import Line, Meter
 from gpubudget.core.workload import TRANSITIONS, StopReason, WorkloadSpec, WorkloadState
 from gpubudget.errors import BrokenInvariantError
+
+FAR: Final = 1 << 61
+"""Later than any time."""
 
 Rank = tuple[int, int, str]
 """Order inside a budget: minus priority, time of submission, id."""
@@ -167,7 +171,8 @@ class Host(Roomy):
     ``ordinary`` are held by allocated work outside the lane (or kept for it), ``lane_used`` by work of the lane,
     ``unallocated`` by unallocated work, ``ripe`` by ordinary work past its minimum; none of these counts what is
     stopping. ``stopping`` is all that is, ``stopping_ordinary`` its ordinary part, ``owed`` what of it is promised to
-    workloads that wait for it, ``held`` all that attempts hold.
+    workloads that wait for it, ``held`` all that attempts hold. ``known_end`` is what ``first_end`` found, and -1 when
+    an attempt has come, gone or lost its protection since.
     """
 
     __slots__ = (
@@ -177,6 +182,7 @@ class Host(Roomy):
         "free",
         "gpus",
         "held",
+        "known_end",
         "lane",
         "lane_used",
         "name",
@@ -210,6 +216,7 @@ class Host(Roomy):
         self.stopping_ordinary = 0
         self.owed = 0
         self.held = 0
+        self.known_end = -1
         self.before = NO_ROOM  # its rooms before it gained, while the pool says that it did
         self.attempts: dict[int, Attempt] = {}
         self.claims: dict[int, Attempt] = {}
@@ -229,6 +236,19 @@ class Host(Roomy):
             return (free, 0, 0, max(0, most + self.ripe))
         room = min(room, free)
         return (free, max(0, room), most, most + self.ripe)
+
+    def first_end(self) -> int:
+        """When a protection here ends first, or the time of ordinary work runs out; ``FAR`` for never."""
+        if self.known_end < 0:
+            found = FAR
+            for attempt in self.attempts.values():
+                if attempt.allocated and not attempt.lane and attempt.stopping is None:
+                    if not attempt.ripe and attempt.protected_until < found:
+                        found = attempt.protected_until
+                    if attempt.ends_by is not None and attempt.ends_by < found:
+                        found = attempt.ends_by
+            self.known_end = found
+        return self.known_end
 
     def _counted_twice(self) -> int:
         """GPUs of ordinary work that is stopping which are promised to ordinary claims, and so are counted in both."""

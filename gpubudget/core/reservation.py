@@ -11,12 +11,9 @@ from typing import Final, NamedTuple
 
 from gpubudget.core.fairshare import Crossing, crossing_of, outranks
 from gpubudget.core.host import HostState
-from gpubudget.core.placement import UNALLOCATED, Shape
+from gpubudget.core.placement import EVERY, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
-from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
-
-FAR: Final = 1 << 61
-"""Later than any time."""
+from gpubudget.core.records import FAR, Attempt, Host, Node, Reservation, Workload
 
 Release = tuple[int, int, bool]
 """When so many GPUs can be had, and whether that is an estimate."""
@@ -41,8 +38,11 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
     found: list[tuple[int, int, bool, Host]] = []
     latest = FAR  # when enough hosts that were looked at can give their GPUs
     wanted, each = shape.hosts, shape.each
+    soon = EVERY  # the bits of hosts on which work past its minimum may give way before that
     for host in pool.hosts.values():
         if host.state is not _READY or blocked & host.bit:
+            continue
+        if not soon & host.bit and not host.claims and host.first_end() >= latest and _given(host) < each:
             continue
         when = claimant.earliest(host, each, latest)
         if when is not None:
@@ -50,7 +50,9 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
             if len(found) >= wanted:
                 found.sort()  # no two have the same index
                 del found[wanted:]
-                latest = found[-1][0]
+                if found[-1][0] < latest:
+                    latest = found[-1][0]
+                    soon = claimant.may_win(pool, latest)
     if len(found) < wanted:
         return None
     return Forecast(found[-1][0], [one[3] for one in found], any(one[2] for one in found))
@@ -166,9 +168,19 @@ class _Claimant:
 
     def _today(self, victim: Node) -> int:
         """When those of ``victim`` that are past their minimum today may be stopped; ``FAR`` if never."""
-        found = self.may_stop(victim, self.now)
-        known = self._soonest[victim] = FAR if found is None else found
+        known = self._soonest.get(victim, -1)
+        if known < 0:
+            found = self.may_stop(victim, self.now)
+            known = self._soonest[victim] = FAR if found is None else found
         return known
+
+    def may_win(self, pool: Pool, before: int) -> int:
+        """The bits of the hosts on which attempts past their minimum today may be stopped ``before`` a time."""
+        found = 0
+        for leaf in pool.budgets.leaves.values():
+            if leaf.ripe and self._today(leaf) < before:
+                found |= leaf.where()
+        return found
 
     def earliest(self, host: Host, each: int, before: int) -> tuple[int, bool] | None:
         """When ``host`` can give ``each`` GPUs, and whether that is an estimate; only times ``before`` that matter."""
