@@ -16,6 +16,7 @@ COMPILED = {
         "applying",
         "contest",
         "decisions",
+        "events",
         "fairshare",
         "hosts",
         "hoststate",

@@ -92,7 +92,8 @@ def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
             continue
         ranked = [(child.height + child.climb * now, child) for child in node.children if child.mask & mask]
         if len(ranked) > 1:
-            ranked.sort(reverse=True)  # no two siblings have the same number
+            ranked.sort()  # no two siblings have the same number
+            ranked.reverse()
         for _, child in ranked:
             stack.append(child)
 
@@ -127,23 +128,38 @@ def contenders(node: Node, now: int, easy: int, hard: int, hosts: int) -> Iterat
         if not node.children:
             yield node, may
             continue
-        ranked = []
-        top = -1
-        for child in node.children:
-            ripe = child.ripe != 0 and (hosts == EVERY or child.where() & hosts != 0)
-            if ripe or child.mask & (easy | hard):
-                height = child.height + child.climb * now
-                ranked.append((height, child, ripe))
-                if ripe and height > top:
-                    top = height
-        if len(ranked) > 1:
-            ranked.sort(reverse=True)  # no two siblings have the same number
-        more = False  # whether one that comes later is worth asking
-        for height, child, ripe in ranked:
+        for _, child, may_here in _worth_asking(node, now, easy, hard, hosts, may=may):
+            stack.append((child, may_here))
+
+
+def _worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool) -> list[tuple[int, Node, bool]]:
+    """Those children, worst-ranked first, each with its height and whether it may have others' attempts stopped."""
+    top = -1
+    losers: list[Node] = []  # who has something to lose, and nothing to win
+    for child in node.children:
+        if child.ripe and (hosts == EVERY or child.where() & hosts):
+            height = child.height + child.climb * now
+            top = max(top, height)
+            losers.append(child)
+    found: list[tuple[int, Node, bool]] = []
+    worst = -1
+    for child in node.children:
+        if child.mask & (easy | hard):
+            height = child.height + child.climb * now
             may_here = not child.starved and (may or height + child.least() * child.fold < top)
-            if may_here or child.mask & easy or (ripe and (more or (child.children and child.mask & hard))):
-                more = True
-                stack.append((child, may_here))
+            if may_here or child.mask & easy or (child.children and child in losers):
+                found.append((height, child, may_here))
+                worst = max(worst, height)
+    if found and losers:
+        asked = [child for _, child, _ in found]
+        for child in losers:
+            height = child.height + child.climb * now
+            if height < worst and child not in asked:
+                found.append((height, child, False))
+    if len(found) > 1:
+        found.sort()  # no two siblings have the same number
+        found.reverse()
+    return found
 
 
 def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Node]:

@@ -129,7 +129,11 @@ class Queue:
     def add(self, workload: Workload) -> None:
         """Put a workload in its place."""
         first, second, third = workload.rank
-        insort(self.entries, (first, second, third, workload))
+        entry = (first, second, third, workload)
+        if self.entries and entry < self.entries[-1]:
+            insort(self.entries, entry)
+        else:
+            self.entries.append(entry)  # as most do, since they came last
         insort(self.by_runtime, (workload.min_runtime, first, second, third, workload))
 
     def discard(self, workload: Workload) -> None:

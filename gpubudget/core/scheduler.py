@@ -55,36 +55,44 @@ class Scheduler:
         state = self.state
         if now < state.now:
             raise InvalidInputError(f"time goes back from {state.now} to {now} ms")
-        self._check(event)
+        attempt = self._check(event)
         state.decisions = []
         state.cause = event
         state.now = now
         self._advance(now)
-        self._take(event)
+        if attempt is None:
+            self._take(event)
+        else:
+            self._take_of(attempt, event)
         passes.run(state)
         return state.decisions
 
-    def _check(self, event: Event) -> None:
-        """Raise where an event cannot be."""
+    def _check(self, event: Event) -> Attempt | None:
+        """Raise where an event cannot be; the attempt whose processes it is about."""
         state = self.state
         match event:
+            case Woke():
+                pass
+            case Exited():
+                return self._attempt(event.workload, event.attempt)
             case Submitted():
                 if event.spec.id in state.workloads:
                     raise ConflictError(f"there is a workload {event.spec.id!r} already")
-            case Exited() | CheckpointReported():
-                self._attempt(event.workload, event.attempt)
+            case CheckpointReported():
+                return self._attempt(event.workload, event.attempt)
+            case RequeueRequested(workload):
+                return self._running(workload)
             case Cancelled(workload):
                 self._known(workload)
-            case RequeueRequested(workload):
-                self._running(workload)
             case Moved(workload, budget):
                 self._check_move(self._known(workload), budget)
             case HostReported():
                 hosts.check_report(state, event)
-            case BudgetsApplied() | Woke():
+            case BudgetsApplied():
                 pass
             case _:
                 hosts.check_event(state, event)
+        return None
 
     def _known(self, name: str) -> Workload:
         workload = self.state.workloads.get(name)
@@ -139,30 +147,33 @@ class Scheduler:
         """Let an event that was checked happen."""
         state = self.state
         match event:
+            case Woke() | Exited() | CheckpointReported() | RequeueRequested():
+                pass  # what happens to an attempt: see below
             case Submitted():
                 self._submit(Workload(event.spec, state.now))
-            case Exited():
-                end(state, self._attempt(event.workload, event.attempt), event.outcome)
-            case Woke():
-                pass
             case Cancelled(workload):
                 self._cancel(self._known(workload))
-            case RequeueRequested(workload):
-                found = self._known(workload).attempt
-                if found is not None and found.stopping is None:
-                    stop(state, found, StopReason.FORCED)
             case Moved(workload, budget):
                 moved = self._known(workload)
                 moved.budget = budget
                 rewait(state, moved)
-            case CheckpointReported(workload, attempt):
-                self._attempt(workload, attempt).saved = state.now
             case BudgetsApplied(tree, commit):
                 applying.apply(state, tree, commit)
             case HostReported():
                 hosts.reported(state, event)
             case _:
                 hosts.take(state, event)
+
+    def _take_of(self, attempt: Attempt, event: Event) -> None:
+        """The same for what happens to an attempt."""
+        match event:
+            case Exited():
+                end(self.state, attempt, event.outcome)
+            case CheckpointReported():
+                attempt.saved = self.state.now
+            case _:
+                if attempt.stopping is None:
+                    stop(self.state, attempt, StopReason.FORCED)
 
     def _submit(self, workload: Workload) -> None:
         state = self.state
