@@ -6,8 +6,6 @@ there is, and a sample can be taken at any moment. GPU-time in GPU-milliseconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpubudget.sim.result import PoolSample, Sample
 
 MOST_SAMPLES = 4_000
@@ -55,17 +53,18 @@ class PoolMeter:
 
     def wait(self, place: int, gpus: int, now: int, allocated: bool) -> None:  # noqa: FBT001 - called most of all
         """A workload begins to wait, or ends it where ``gpus`` is negative."""
-        self.settle(now)
+        if now != self.since:
+            self.settle(now)
         self.pending += gpus
         if allocated:
-            self.waited.change(place, gpus, now)
+            lines = self.waited
+            lines.base[place] -= gpus * now
+            lines.rate[place] += gpus
 
     def hold(self, place: int, gpus: int, now: int, allocated: bool) -> None:  # noqa: FBT001 - the same
         """A workload takes GPUs of ready hosts, or lets go of them where ``gpus`` is negative."""
-        if self.pending:
+        if now != self.since:
             self.settle(now)
-        else:
-            self.since = now
         self.idle -= gpus
         lines = self.delivered if allocated else self.fillers
         lines.base[place] -= gpus * now
@@ -143,15 +142,14 @@ class Meters:
     def padded(self) -> tuple[Sample, ...]:
         """All samples, each with an entry for every budget that there ever was."""
         size = len(self.places)
-        return tuple([replace(s, pools=tuple([_pad(pool, size) for pool in s.pools])) for s in self.samples])
+        return tuple([s._replace(pools=tuple([_pad(pool, size) for pool in s.pools])) for s in self.samples])
 
 
 def _pad(sample: PoolSample, size: int) -> PoolSample:
     missing = (0,) * (size - len(sample.delivered))
     if not missing:
         return sample
-    return replace(
-        sample,
+    return sample._replace(
         delivered=sample.delivered + missing,
         delivered_unallocated=sample.delivered_unallocated + missing,
         waited=sample.waited + missing,

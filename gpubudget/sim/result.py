@@ -106,8 +106,7 @@ class Row(NamedTuple):
         return None if self.first_start is None else self.first_start - self.submission.at
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(NamedTuple):
     """An attempt was stopped for another workload: ordered at ``at``, and over when its GPUs were free.
 
     ``protected_until`` is when the victim's minimum runtime ended, ``allocated`` whether a budget funded the victim.
@@ -128,8 +127,7 @@ class Preemption:
     beneficiary_budget: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSample:
+class PoolSample(NamedTuple):
     """One pool at one moment.
 
     The first five are GPUs at that moment: of all hosts; free on hosts that are not ready; held by funded and by other
@@ -162,8 +160,7 @@ class PoolSample:
         return self.capacity_gpu_ms - self.unavailable_gpu_ms - self.allocated_gpu_ms - self.unallocated_gpu_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """All pools, in the order of ``Result.pools``, at one moment."""
 
     at: int
