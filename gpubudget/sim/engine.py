@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, merge
-from typing import Protocol, TextIO
+from typing import Final, Protocol, TextIO
 
 from gpubudget.core import eventlog
 from gpubudget.core.decisions import Decision
@@ -39,7 +39,17 @@ from gpubudget.sim.stage import Checkpoint, Stage
 from gpubudget.sim.submission import Ending, Failure, Fault, Scenario, Submission
 from gpubudget.units import HOUR
 
-_NEVER = 1 << 62
+_NEVER: Final = 1 << 62
+
+# Looked up once: that takes a while, and they are asked for with every event.
+_WOKE: Final = Woke()
+_RUNNING: Final = Standing.RUNNING
+_WAITING: Final = Standing.WAITING
+_ENDS_CANCELLED: Final = Ending.CANCELLED
+_ENDS_FAILED: Final = Ending.FAILED
+_FINISHED: Final = Outcome.FINISHED
+_FAILED: Final = Outcome.FAILED
+_STOPPED: Final = Outcome.STOPPED
 
 
 class Decider(Protocol):
@@ -125,7 +135,8 @@ class _Run:
         log: Log | None,
         progress: Progress | None,
     ) -> None:
-        self.scenario, self.scheduler, self.settings = scenario, scheduler, settings
+        self.scenario, self.settings = scenario, settings
+        self.handle, self.next_wakeup = scheduler.handle, scheduler.next_wakeup
         self.log, self.progress = log, progress
         submissions = scenario.workloads.submissions
         self.start = submissions[0].at if submissions else 0
@@ -150,23 +161,27 @@ class _Run:
         self.meters.until(now)
         self.meters.take(now)
         for run in list(stage.live.values()):
-            stage.finish(run, End.RUNNING if run.standing is Standing.RUNNING else End.WAITING, now)
+            stage.finish(run, End.RUNNING if run.standing is _RUNNING else End.WAITING, now)
         return self.result(now)
 
     def loop(self, now: int) -> int:
         """Jump from moment to moment; the last one."""
         submissions, agenda, live = self.scenario.workloads.submissions, self.stage.agenda, self.stage.live
+        meters, next_wakeup = self.meters, self.next_wakeup
         number, count = 0, len(submissions)
         coming = submissions[0].at if count else _NEVER
         end = _NEVER - 1 if self.settings.until is None else self.settings.until
         while number < count or live:
-            at = self.moment(coming, now)
+            at = coming
+            if agenda and agenda[0][0] < at:
+                at = agenda[0][0]
+            wake = next_wakeup() if at > now else None  # all else comes first, so nobody wakes at this very moment
+            if wake is not None and wake < at:
+                at = max(wake, now)
             if at > end:
                 return now if at == _NEVER else max(end, now)
-            if at > self.meters.next:
-                self.meters.until(at)
-                if self.progress is not None:
-                    self.progress(at, number)
+            if at > meters.next:
+                self.sample(at, number)
             now = at
             if agenda and agenda[0][0] == now:
                 what = heappop(agenda)[2]
@@ -177,48 +192,53 @@ class _Run:
                 else:
                     self.take(what, now)
             elif coming == now:
-                self.submit(number, submissions[number], now)
+                self.submit(submissions[number], now)
                 number += 1
                 coming = submissions[number].at if number < count else _NEVER
             else:
                 self.wakes += 1
-                if not self.feed(Woke(), now) and number == count and self.stuck():
+                if not self.feed(_WOKE, now) and number == count and self.stuck():
                     return now
         return now
 
-    def moment(self, coming: int, now: int) -> int:
-        """When something happens next: ``coming`` is the next submission."""
-        agenda, wake = self.stage.agenda, self.scheduler.next_wakeup()
-        if agenda and agenda[0][0] < coming:
-            coming = agenda[0][0]
-        return coming if wake is None or wake >= coming else max(wake, now)
+    def sample(self, now: int, number: int) -> None:
+        """Take the samples that are due, and tell how far it is: so many workloads have come."""
+        self.meters.until(now)
+        if self.progress is not None:
+            self.progress(now, number)
 
-    def submit(self, number: int, submission: Submission, now: int) -> None:
+    def submit(self, submission: Submission, now: int) -> None:
         """A workload comes; it starts at once, or it waits."""
-        run = self.stage.enter(number, submission, now)
+        run = self.stage.enter(submission, now)
         self.feed(Submitted(submission.spec), now)
-        if run.standing is Standing.WAITING:
+        if run.standing is _WAITING:
             self.stage.queue(run, now)
 
     def stuck(self) -> bool:
         """Whether nothing can ever happen again but failures: what waits can never start."""
-        return not self.stage.away and all(isinstance(what, Failure) for *_, what in self.stage.agenda)
+        if self.stage.away:
+            return False
+        for _, _, what in self.stage.agenda:  # noqa: SIM110 - all() takes twice as long, and wake-ups ask this
+            if not isinstance(what, Failure):
+                return False
+        return True
 
     def feed(self, event: Event, now: int) -> list[Decision]:
         """Tell the scheduler, and carry out what it decides."""
         self.events += 1
-        decisions = self.scheduler.handle(event, now)
+        decisions = self.handle(event, now)
         if self.log is not None:
             self.log(event, decisions, now)
-        self.stage.carry_out(decisions, now)
+        if decisions:
+            self.stage.carry_out(decisions, now)
         return decisions
 
     def take(self, what: Event | Failure | Checkpoint, now: int) -> None:
         """Let happen what is due, unless things have moved on."""
         match what:
             case Checkpoint(run, attempt):
-                if run.attempt == attempt and run.standing is Standing.RUNNING and not run.stopping:
-                    self.feed(CheckpointReported(run.submission.spec.id, attempt), now)
+                if run.attempt == attempt and run.standing is _RUNNING and not run.stopping:
+                    self.feed(CheckpointReported(run.id, attempt), now)
                     self.stage.push(now + (self.settings.costs.checkpoint_every or _NEVER), what)
             case Failure():
                 self.fail(what, now)
@@ -235,16 +255,17 @@ class _Run:
 
     def exit(self, run: Played, now: int) -> None:
         """An attempt's processes end, by themselves or since they were told to."""
-        if run.exit_at != now or run.standing is not Standing.RUNNING:
+        if run.exit_at != now or run.standing is not _RUNNING:
             return  # it was stopped before, or this was an earlier attempt's end
-        spec, ending = run.submission.spec, run.submission.ending
         if run.told is not None:
-            self.feed(Exited(spec.id, run.attempt, Outcome.STOPPED), now)
-        elif ending is Ending.CANCELLED:
-            self.feed(Cancelled(spec.id, spec.owner), now)
+            outcome = _STOPPED
         else:
-            outcome = Outcome.FAILED if ending is Ending.FAILED else Outcome.FINISHED
-            self.feed(Exited(spec.id, run.attempt, outcome), now)
+            ending = run.submission.ending
+            if ending is _ENDS_CANCELLED:
+                self.feed(Cancelled(run.id, run.submission.spec.owner), now)
+                return
+            outcome = _FAILED if ending is _ENDS_FAILED else _FINISHED
+        self.feed(Exited(run.id, run.attempt, outcome), now)
 
     def next_failure(self) -> None:
         """Put the next failure of a host on the agenda."""
@@ -283,7 +304,7 @@ class _Run:
             paths=tuple(meters.places),
             sample_every=meters.every,
             samples=meters.padded(),
-            rows=tuple([stage.rows[number] for number in sorted(stage.rows)]),
+            rows=tuple([row for row in stage.rows if row is not None]),
             preemptions=tuple(stage.preemptions),
             refusals=tuple([Refusal(reason, count) for reason, count in stage.refusals.most_common()]),
             host_failures=self.host_failures,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from gpubudget.core.decisions import Placement
 from gpubudget.core.workload import StopReason
@@ -16,8 +17,15 @@ from gpubudget.sim.result import End, Row, Span
 from gpubudget.sim.submission import Ending, Submission
 from gpubudget.units import MINUTE, SECOND, format_duration
 
-# Looking an enum's member up in a set or a dict costs more than all comparisons, and these are done for every workload.
-_FINISHED, _FAILED, _CANCELLED = StopReason.FINISHED, StopReason.FAILED, StopReason.CANCELLED
+# Looked up once, and compared one by one: all else takes longer, and this is done for every workload.
+_FINISHED: Final = StopReason.FINISHED
+_FAILED: Final = StopReason.FAILED
+_CANCELLED: Final = StopReason.CANCELLED
+_ENDS_CANCELLED: Final = Ending.CANCELLED
+_WAITS: Final = End.WAITING
+_RUNS: Final = End.RUNNING
+
+_made: Final = tuple.__new__  # makes a named tuple from a plain one in half the time that its own constructor takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +63,51 @@ class Standing(Enum):
     OVER = auto()
 
 
+_WAITING: Final = Standing.WAITING
+_RUNNING: Final = Standing.RUNNING
+_OVER: Final = Standing.OVER
+
+
 class Played:
     """A workload that has come and not ended. ``since`` is when it began to wait or, running, when it started.
 
     ``told`` is when it was told to stop, unless it ends by itself before that is done.
     """
 
-    queued = False  # whether the meters know that it waits
-    pool = ""  # where it ran last
-    attempt = 0
-    protected_until = 0
-    exit_at = 0
-    placement: Placement = ()
-    preemptions = 0
-    drains = 0
-    host_losses = 0
-    stopping = False
-    lane = False
-    told: int | None = None
-    spans: tuple[Span, ...] = ()
-    reason = ""
-
     def __init__(self, submission: Submission, number: int, home: PoolMeter, place: int) -> None:
         spec = submission.spec
         self.submission = submission
         self.number = number  # among all submissions
+        self.id = spec.id
         self.home = self.meter = home  # where it waits; where it runs
         self.place = place  # of its budget in the meters
         self.gpus = spec.gpus
         self.allocated = spec.min_runtime > 0
-        self.left = submission.run_time
-        self.standing = Standing.WAITING
+        self.queued = False  # whether the meters know that it waits
+        self.standing = _WAITING
         self.since = submission.at
+        self.left = submission.run_time
+        self.pool = ""  # where it ran last
+        self.placement: Placement = ()
+        self.attempt = self.protected_until = self.exit_at = 0
+        self.stopping = self.lane = False
+        self.told: int | None = None
+        self.preemptions = self.drains = self.host_losses = 0
+        self.held = self.lost = 0  # milliseconds of all attempts that are over
+        self.spans: tuple[Span, ...] = ()
+        self.reason = ""
+        self.end = _WAITS
 
     def start(self, now: int, start_up: int) -> int:
         """It starts; when it will end by itself."""
-        self.standing, self.since = Standing.RUNNING, now
+        self.standing, self.since = _RUNNING, now
         self.exit_at = now + self.left + (start_up if self.spans else 0)
         return self.exit_at
 
     def stop(self, now: int, stop_time: int) -> bool:
         """It is told to stop; whether that changes when it ends."""
         self.stopping = True
-        if self.exit_at <= now + stop_time and self.submission.ending is not Ending.CANCELLED:
+        if self.exit_at <= now + stop_time and self.submission.ending is not _ENDS_CANCELLED:
             return False
         self.told, self.exit_at = now, now + stop_time
         return True
@@ -107,14 +117,17 @@ class Played:
 
         What a workload did before it ended by itself or by its owner's will counts as done.
         """
-        began = self.since + costs.start_up if self.spans else self.since
-        done = min(self.left, max(0, (now if self.told is None else self.told) - began))
+        since, told = self.since, self.told
+        began = since + costs.start_up if self.spans else since
+        done = min(self.left, max(0, (now if told is None else told) - began))
         willing = reason is _FINISHED or reason is _FAILED or reason is _CANCELLED
         kept = done if willing else self._saved(reason, done, costs)
         self.left = max(1, self.left - kept)
-        lost = now - self.since - kept
-        self.spans += (Span(self.since, now, lost),)
-        self.standing, self.since, self.stopping, self.told = Standing.OVER, now, False, None
+        lost = now - since - kept
+        self.spans += (_made(Span, (since, now, lost)),)
+        self.held += now - since
+        self.lost += lost
+        self.standing, self.since, self.stopping, self.told = _OVER, now, False, None
         return lost * self.gpus
 
     def _saved(self, reason: StopReason, done: int, costs: Costs) -> int:
@@ -130,28 +143,26 @@ class Played:
 
     def row(self, end: End, now: int) -> Row:
         """What is left of it once it has ended, or when the simulation has."""
-        if self.standing is Standing.RUNNING:
-            self.spans += (Span(self.since, now, 0),)
-        spans, submission = self.spans, self.submission
-        held = lost = 0
-        for started, ended, wasted in spans:
-            held += ended - started
-            lost += wasted
-        return Row(
+        spans, held, submission = self.spans, self.held, self.submission
+        if self.standing is _RUNNING:
+            spans += (Span(self.since, now, 0),)
+            held += now - self.since
+        row = (
             submission,
             submission.spec.budget,
             self.pool or submission.spec.pools[0],
             end,
             spans[0].started if spans else None,
-            None if end is End.WAITING or end is End.RUNNING else now,
+            None if end is _WAITS or end is _RUNS else now,
             len(spans),
             self.preemptions,
             self.drains,
             self.host_losses,
             now - submission.at - held,
             held * self.gpus,
-            lost * self.gpus,
+            self.lost * self.gpus,
             self.lane,
             self.reason,
             spans,
         )
+        return _made(Row, row)

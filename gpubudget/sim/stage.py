@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from heapq import heappush
+from typing import Final
 
-from gpubudget.core.decisions import Decision, Hold, HostChanged, Refuse, Requeue, Start, Stop, Stopped
+from gpubudget.core.decisions import Claim, Decision, Hold, HostChanged, Refuse, Requeue, Reserve, Start, Stop, Stopped
 from gpubudget.core.events import Cancelled, Event, RepairEnded, RepairStarted
 from gpubudget.core.host import HostState
 from gpubudget.core.workload import StopReason
@@ -18,6 +19,14 @@ from gpubudget.sim.meters import Meters, PoolMeter
 from gpubudget.sim.played import Costs, Played, Standing
 from gpubudget.sim.result import NO_BUDGET, End, Preemption, Row
 from gpubudget.sim.submission import Failure, SimHost, Submission
+
+# Looked up once: that takes a while, and they are asked for with every start and end.
+_WAITING: Final = Standing.WAITING
+_OVER: Final = Standing.OVER
+_PREEMPTED: Final = StopReason.PREEMPTED
+_CANCELLED: Final = StopReason.CANCELLED
+_FAILED: Final = StopReason.FAILED
+_ENDS_FINISHED: Final = End.FINISHED
 
 
 @dataclass(slots=True)
@@ -44,33 +53,38 @@ Due = Event | Failure | Played | Checkpoint
 
 
 class Stage:
-    """All that goes on. ``agenda`` is a heap of (time, number, what); ``away`` counts hosts that are not ready."""
+    """All that goes on. ``agenda`` is a heap of (time, number, what); ``away`` counts hosts that are not ready.
+
+    ``rows`` has an entry for every workload that has come, in that order: None until it is over.
+    """
 
     def __init__(self, hosts: tuple[SimHost, ...], meters: Meters, costs: Costs) -> None:
         self.meters, self.costs = meters, costs
         self.hosts = {host.name: HostOnStage(meters.pools[host.pool], host.pool, host.gpus) for host in hosts}
         self.live: dict[str, Played] = {}
         self.agenda: list[tuple[int, int, Due]] = []
-        self.rows: dict[int, Row] = {}
+        self.rows: list[Row | None] = []
         self.preemptions: list[Preemption] = []
         self.refusals: Counter[str] = Counter()
         self.away = 0
         self._number = 0
-        self._over: list[tuple[Played, StopReason]] = []
+        self._over: list[Played] = []
 
     def push(self, at: int, what: Due) -> None:
         """Put something on the agenda."""
         self._number += 1
         heappush(self.agenda, (at, self._number, what))
 
-    def enter(self, number: int, submission: Submission, now: int) -> Played:
+    def enter(self, submission: Submission, now: int) -> Played:
         """A workload comes; unless it starts at once it is to be queued."""
         spec, meters = submission.spec, self.meters
         home = meters.pools.get(spec.pools[0]) or next(iter(meters.pools.values()))
         place = meters.places.get(spec.budget or NO_BUDGET, 0)
-        run = self.live[spec.id] = Played(submission, number, home, place)
+        run = Played(submission, len(self.rows), home, place)
+        self.rows.append(None)
+        self.live[run.id] = run
         if submission.gives_up is not None:
-            self.push(max(submission.gives_up, now), Cancelled(spec.id, spec.owner))
+            self.push(max(submission.gives_up, now), Cancelled(run.id, spec.owner))
         return run
 
     def queue(self, run: Played, now: int) -> None:
@@ -79,61 +93,62 @@ class Stage:
         run.home.wait(run.place, run.gpus, now, run.allocated)
 
     def _dequeue(self, run: Played, now: int) -> None:
-        if run.queued:
-            run.queued = False
-            run.home.wait(run.place, -run.gpus, now, run.allocated)
+        run.queued = False
+        run.home.wait(run.place, -run.gpus, now, run.allocated)
 
     def carry_out(self, decisions: list[Decision], now: int) -> None:
         """Let happen what was decided."""
-        for decision in decisions:
-            if isinstance(decision, Start):
+        for decision in decisions:  # their types are final, so nothing slower than this is needed
+            if type(decision) is Start:
                 self._start(decision, now)
-            elif isinstance(decision, Stopped):
+            elif type(decision) is Stopped:
                 self._stopped(decision, now)
-            elif isinstance(decision, Stop):
+            elif type(decision) is Stop:
                 self._stop(decision, now)
-            else:
+            elif type(decision) is not Reserve and type(decision) is not Claim:  # nothing follows from these yet
                 self._tell(decision, now)
         if self._over:
-            for run, reason in self._over:
-                if run.standing is Standing.OVER:  # it does not wait again
-                    self.finish(run, _end(reason), now)
+            for run in self._over:
+                if run.standing is _OVER:  # it does not wait again
+                    self.finish(run, run.end, now)
             self._over.clear()
 
     def _start(self, start: Start, now: int) -> None:
-        run = self.live[start.workload]
-        self._dequeue(run, now)
-        meter = run.meter = self.meters.pools[start.pool]
+        run, pool, costs = self.live[start.workload], start.pool, self.costs
+        if run.queued:
+            self._dequeue(run, now)
+        meter = run.meter = self.meters.pools[pool]
         meter.hold(run.place, run.gpus, now, run.allocated)
-        run.pool, run.attempt, run.protected_until = start.pool, start.attempt, start.protected_until
+        run.pool, run.attempt, run.protected_until = pool, start.attempt, start.protected_until
         run.placement = start.placement
         if start.lane:
             run.lane = True
-        costs = self.costs
         self.push(run.start(now, costs.start_up), run)
         if costs.checkpoint_every is not None and run.submission.spec.resumable:
             first = now + costs.checkpoint_every + (costs.start_up if run.spans else 0)
-            self.push(first, Checkpoint(run, start.attempt))
+            self.push(first, Checkpoint(run, run.attempt))
 
     def _stop(self, stop: Stop, now: int) -> None:
         run = self.live[stop.workload]
-        if run.stop(now, 0 if stop.reason is StopReason.CANCELLED else self.costs.stop_time):
+        if run.stop(now, 0 if stop.reason is _CANCELLED else self.costs.stop_time):
             self.push(run.exit_at, run)
 
     def _stopped(self, stopped: Stopped, now: int) -> None:
         """An attempt has ended; attempt 0 is a workload that is cancelled while it waits."""
-        run = self.live[stopped.workload]
-        self._over.append((run, stopped.reason))
+        run, reason = self.live[stopped.workload], stopped.reason
+        run.end = _end(reason)
+        self._over.append(run)
         if stopped.attempt == 0:
-            self._dequeue(run, now)
-            run.standing = Standing.OVER
+            if run.queued:
+                self._dequeue(run, now)
+            run.standing = _OVER
             return
         run.meter.hold(run.place, -run.gpus, now, run.allocated)
         if self.away:
             self._strand(run, now)
         told, started = run.told, run.since
-        lost = run.end_attempt(stopped.reason, now, self.costs)
-        if stopped.reason is StopReason.PREEMPTED:
+        lost = run.end_attempt(reason, now, self.costs)
+        if reason is _PREEMPTED:
             self._preempted(run, stopped, now if told is None else told, started, lost)
 
     def _strand(self, run: Played, now: int) -> None:
@@ -146,15 +161,16 @@ class Stage:
         match decision:
             case Requeue(workload, _, held):
                 run = self.live[workload]
-                run.standing, run.reason = Standing.WAITING, held
+                run.standing, run.reason = _WAITING, held
                 self.queue(run, now)
             case Hold(workload, reason):
                 self.live[workload].reason = reason
             case Refuse(workload, reason):
                 run = self.live[workload]
-                self._dequeue(run, now)
+                if run.queued:
+                    self._dequeue(run, now)
                 self.refusals[reason] += 1
-                run.standing, run.reason = Standing.OVER, reason
+                run.standing, run.reason = _OVER, reason
                 self.finish(run, End.REFUSED, now)
             case HostChanged():
                 self._host_changed(decision, now)
@@ -203,13 +219,13 @@ class Stage:
     def finish(self, run: Played, end: End, now: int) -> None:
         """A workload is over: only its row is kept."""
         self.rows[run.number] = run.row(end, now)
-        del self.live[run.submission.spec.id]
+        del self.live[run.id]
 
 
 def _end(reason: StopReason) -> End:
     """How a workload has ended whose last attempt did so; at its longest run time it has finished."""
-    if reason is StopReason.FAILED:
+    if reason is _FAILED:
         return End.FAILED
-    if reason is StopReason.CANCELLED:
+    if reason is _CANCELLED:
         return End.CANCELLED
-    return End.PREEMPTED if reason is StopReason.PREEMPTED else End.FINISHED
+    return End.PREEMPTED if reason is _PREEMPTED else _ENDS_FINISHED
