@@ -172,9 +172,9 @@ class _Run:
         coming = submissions[0].at if count else _NEVER
         end = _NEVER - 1 if self.settings.until is None else self.settings.until
         while number < count or live:
-            at = coming
-            if agenda and agenda[0][0] < at:
-                at = agenda[0][0]
+            at = due = agenda[0][0] if agenda else _NEVER
+            if coming < at:  # noqa: PLR1730 - min() takes longer
+                at = coming
             wake = next_wakeup() if at > now else None  # all else comes first, so nobody wakes at this very moment
             if wake is not None and wake < at:
                 at = max(wake, now)
@@ -183,7 +183,7 @@ class _Run:
             if at > meters.next:
                 self.sample(at, number)
             now = at
-            if agenda and agenda[0][0] == now:
+            if due == now:
                 what = heappop(agenda)[2]
                 if isinstance(what, Played):
                     self.exit(what, now)
@@ -258,14 +258,11 @@ class _Run:
         if run.exit_at != now or run.standing is not _RUNNING:
             return  # it was stopped before, or this was an earlier attempt's end
         if run.told is not None:
-            outcome = _STOPPED
+            self.feed(Exited(run.id, run.attempt, _STOPPED), now)
+        elif run.ending is _ENDS_CANCELLED:
+            self.feed(Cancelled(run.id, run.submission.spec.owner), now)
         else:
-            ending = run.submission.ending
-            if ending is _ENDS_CANCELLED:
-                self.feed(Cancelled(run.id, run.submission.spec.owner), now)
-                return
-            outcome = _FAILED if ending is _ENDS_FAILED else _FINISHED
-        self.feed(Exited(run.id, run.attempt, outcome), now)
+            self.feed(Exited(run.id, run.attempt, _FAILED if run.ending is _ENDS_FAILED else _FINISHED), now)
 
     def next_failure(self) -> None:
         """Put the next failure of a host on the agenda."""

@@ -28,7 +28,8 @@ class Lines:
 
     def at(self, now: int) -> tuple[int, ...]:
         """The sums at ``now``."""
-        return tuple([base + rate * now for base, rate in zip(self.base, self.rate, strict=True)])
+        rate = self.rate
+        return tuple([base + rate[place] * now for place, base in enumerate(self.base)])
 
 
 class PoolMeter:

@@ -78,7 +78,7 @@ class Played:
         spec = submission.spec
         self.submission = submission
         self.number = number  # among all submissions
-        self.id = spec.id
+        self.id, self.budget, self.ending = spec.id, spec.budget, submission.ending
         self.home = self.meter = home  # where it waits; where it runs
         self.place = place  # of its budget in the meters
         self.gpus = spec.gpus
@@ -107,28 +107,33 @@ class Played:
     def stop(self, now: int, stop_time: int) -> bool:
         """It is told to stop; whether that changes when it ends."""
         self.stopping = True
-        if self.exit_at <= now + stop_time and self.submission.ending is not _ENDS_CANCELLED:
+        if self.exit_at <= now + stop_time and self.ending is not _ENDS_CANCELLED:
             return False
         self.told, self.exit_at = now, now + stop_time
         return True
 
     def end_attempt(self, reason: StopReason, now: int, costs: Costs) -> int:
-        """Its attempt is over, and so is the workload unless it waits again. The GPU-time that was lost with it.
+        """Its attempt is over, and so is the workload unless it waits again. The GPU-time that was lost with it."""
+        held = now - self.since
+        by_itself = self.told is None and (reason is _FINISHED or reason is _FAILED)
+        kept = self.left if by_itself and now == self.exit_at else self._kept(reason, now, costs)
+        lost = held - kept
+        self.spans += (_made(Span, (self.since, now, lost)),)
+        self.held += held
+        self.lost += lost
+        self.left = max(1, self.left - kept)
+        self.standing, self.since, self.stopping, self.told = _OVER, now, False, None
+        return lost * self.gpus
+
+    def _kept(self, reason: StopReason, now: int, costs: Costs) -> int:
+        """How much of what it had to do an attempt has done that ends before all of it is.
 
         What a workload did before it ended by itself or by its owner's will counts as done.
         """
-        since, told = self.since, self.told
-        began = since + costs.start_up if self.spans else since
-        done = min(self.left, max(0, (now if told is None else told) - began))
+        began = self.since + costs.start_up if self.spans else self.since
+        done = min(self.left, max(0, (now if self.told is None else self.told) - began))
         willing = reason is _FINISHED or reason is _FAILED or reason is _CANCELLED
-        kept = done if willing else self._saved(reason, done, costs)
-        self.left = max(1, self.left - kept)
-        lost = now - since - kept
-        self.spans += (_made(Span, (since, now, lost)),)
-        self.held += now - since
-        self.lost += lost
-        self.standing, self.since, self.stopping, self.told = _OVER, now, False, None
-        return lost * self.gpus
+        return done if willing else self._saved(reason, done, costs)
 
     def _saved(self, reason: StopReason, done: int, costs: Costs) -> int:
         """How much of what was done is there for the next attempt."""
@@ -149,7 +154,7 @@ class Played:
             held += now - self.since
         row = (
             submission,
-            submission.spec.budget,
+            self.budget,
             self.pool or submission.spec.pools[0],
             end,
             spans[0].started if spans else None,

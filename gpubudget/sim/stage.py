@@ -25,8 +25,14 @@ _WAITING: Final = Standing.WAITING
 _OVER: Final = Standing.OVER
 _PREEMPTED: Final = StopReason.PREEMPTED
 _CANCELLED: Final = StopReason.CANCELLED
-_FAILED: Final = StopReason.FAILED
-_ENDS_FINISHED: Final = End.FINISHED
+_FINISHED: Final = End.FINISHED
+
+_ENDS: Final = {
+    StopReason.FAILED: End.FAILED,
+    StopReason.CANCELLED: End.CANCELLED,
+    StopReason.PREEMPTED: End.PREEMPTED,
+}
+"""How a workload has ended whose last attempt did so; at any other end, as at its longest run time, it has finished."""
 
 
 @dataclass(slots=True)
@@ -136,7 +142,7 @@ class Stage:
     def _stopped(self, stopped: Stopped, now: int) -> None:
         """An attempt has ended; attempt 0 is a workload that is cancelled while it waits."""
         run, reason = self.live[stopped.workload], stopped.reason
-        run.end = _end(reason)
+        run.end = _ENDS.get(reason, _FINISHED)
         self._over.append(run)
         if stopped.attempt == 0:
             if run.queued:
@@ -220,12 +226,3 @@ class Stage:
         """A workload is over: only its row is kept."""
         self.rows[run.number] = run.row(end, now)
         del self.live[run.id]
-
-
-def _end(reason: StopReason) -> End:
-    """How a workload has ended whose last attempt did so; at its longest run time it has finished."""
-    if reason is _FAILED:
-        return End.FAILED
-    if reason is _CANCELLED:
-        return End.CANCELLED
-    return End.PREEMPTED if reason is _PREEMPTED else _ENDS_FINISHED
