@@ -114,28 +114,17 @@ def first_in_rank(node: Node, now: int, mask: int) -> Node:
     return node
 
 
-def contenders(node: Node, now: int, easy: int, hard: int, hosts: int) -> Iterator[tuple[Node, bool]]:
-    """The leaves where ``easy`` or ``hard`` shapes wait, best-ranked first, and between them those with work to lose.
+def worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool) -> list[tuple[int, Node, bool]]:
+    """The children of ``node`` that are worth asking for workloads to start, worst-ranked first.
 
-    The latter have attempts past their minimum on one of ``hosts``. Each comes with whether what waits in it may have
-    attempts of others stopped there. That is judged by the smallest commitment that waits below each step of its path:
-    what may not, truly may not. Where only ``hard`` shapes wait, which need that, and it is false, a leaf is left out
-    that has nothing to lose, and so is all that comes after the last leaf of its siblings that is worth asking.
+    Those where ``easy`` or ``hard`` shapes wait, and between them those with work to lose, which have attempts past
+    their minimum on one of ``hosts``. Each comes with its height, and with whether what waits in it may have attempts
+    of others stopped there (``may``: that it may by the rank of ``node``). That is judged by the smallest commitment
+    that waits below it: what may not, truly may not. Where only ``hard`` shapes wait, which need that, and it is
+    false, a child is left out that has nothing to lose, and so is all that ranks after the last one worth asking.
     """
-    stack = [(node, False)]
-    while stack:
-        node, may = stack.pop()
-        if not node.children:
-            yield node, may
-            continue
-        for _, child, may_here in _worth_asking(node, now, easy, hard, hosts, may=may):
-            stack.append((child, may_here))
-
-
-def _worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool) -> list[tuple[int, Node, bool]]:
-    """Those children, worst-ranked first, each with its height and whether it may have others' attempts stopped."""
     top = -1
-    losers: list[Node] = []  # who has something to lose, and nothing to win
+    losers: list[Node] = []
     for child in node.children:
         if child.ripe and (hosts == EVERY or child.where() & hosts):
             height = child.height + child.climb * now

@@ -13,7 +13,7 @@ from typing import Final
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
 from gpubudget.core.decisions import Reserve
-from gpubudget.core.fairshare import contenders, first_in_rank, in_rank_order
+from gpubudget.core.fairshare import first_in_rank, in_rank_order, worth_asking
 from gpubudget.core.lifecycle import launch
 from gpubudget.core.placement import EVERY, FREE, RIPE, ROOM, UNALLOCATED, Shape
 from gpubudget.core.pool import Pool
@@ -186,7 +186,12 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     if not hard:
         return any(_start_in(state, pool, leaf, easy, hosts, easy) for leaf in in_rank_order(root, now, easy))
     contest = Contest(pool, hard, hosts)
-    for leaf, may_stop in contenders(root, now, easy, hard, hosts):
+    walk = [(0, root, False)]
+    while walk:
+        _, leaf, may_stop = walk.pop()
+        if leaf.children:
+            walk += worth_asking(leaf, now, easy, hard, hosts, may=may_stop)
+            continue
         if leaf.ripe:
             contest.passes(leaf)
         if not easy | contest.possible:

@@ -71,6 +71,11 @@ def _uneven(gpus: int, hosts: int, gpus_per_host: int) -> str:
     return f"{count(gpus, 'GPU')} cannot be split evenly over {over}"
 
 
+def enough(hosts: int, wanted: int) -> bool:
+    """Whether there are at least ``wanted`` of these hosts (bits); mostly one is."""
+    return hosts != 0 if wanted == 1 else hosts.bit_count() >= wanted
+
+
 class Roomy:
     """What the index keeps of a host: its place in the order of hosts, the bit of it, and its room in each tier."""
 
@@ -121,7 +126,7 @@ class HostIndex:
 
     def fits(self, tier: int, shape: Shape) -> bool:
         """Whether there is room for a gang."""
-        return self.having(tier, shape.each).bit_count() >= shape.hosts
+        return enough(self.having(tier, shape.each), shape.hosts)
 
     def best(self, tier: int, shape: Shape, hosts: int) -> list[int] | None:
         """The indices of the hosts that fit a gang best: the smallest holes first, then the order of hosts.
@@ -130,7 +135,7 @@ class HostIndex:
         """
         wanted, each = shape
         left = self.having(tier, each) & hosts
-        if not left or (wanted > 1 and left.bit_count() < wanted):
+        if not enough(left, wanted):
             return None
         sets = self.sets[tier]
         found: list[int] = []

@@ -9,9 +9,8 @@ a gang on several hosts takes the hosts that are cheapest one by one, and what t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from gpubudget.core.placement import RIPE, UNALLOCATED, Shape
+from gpubudget.core.placement import RIPE, UNALLOCATED, Shape, enough
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Attempt, Host, Node
 
@@ -19,11 +18,14 @@ Cost = tuple[int, int, int, int]
 _NOTHING: Cost = (0, 0, 0, 0)
 
 
-class Place(NamedTuple):
+class Place:
     """Where a gang would start, and the attempts to stop so that it can."""
 
-    hosts: list[Host]
-    victims: list[Attempt]
+    __slots__ = ("hosts", "victims")
+
+    def __init__(self, hosts: list[Host], victims: list[Attempt]) -> None:
+        self.hosts = hosts
+        self.victims = victims
 
 
 _NOBODY: frozenset[Node] = frozenset()
@@ -35,7 +37,7 @@ def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Place | None:
     Only the hosts whose bit is in ``hosts`` are looked at.
     """
     hosts &= pool.index.having(UNALLOCATED, shape.each)
-    if hosts.bit_count() < shape.hosts:
+    if not enough(hosts, shape.hosts):
         return None
     return _cheapest(pool.hosts_of(hosts), shape, _NOBODY, now)
 
@@ -43,7 +45,7 @@ def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Place | None:
 def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Place | None:
     """The same if attempts past their minimum must be stopped too: those of the budgets of ``legal`` and below."""
     hosts &= pool.index.having(RIPE, shape.each) & (pool.index.having(UNALLOCATED, shape.each) | where(legal))
-    if hosts.bit_count() < shape.hosts:
+    if not enough(hosts, shape.hosts):
         return None
     return _cheapest(pool.hosts_of(hosts), shape, legal, now)
 

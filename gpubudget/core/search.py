@@ -5,11 +5,11 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 from gpubudget.core import reclaim
 from gpubudget.core.fairshare import legal_siblings
-from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape
+from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape, enough
 from gpubudget.core.pool import Pool
 from gpubudget.core.reclaim import Place
 from gpubudget.core.records import Host, Node, Queue, Workload
@@ -36,10 +36,10 @@ def find_place(
     else:
         useful = index.having(RIPE, each) & hosts
         easy = index.having(UNALLOCATED, each) & hosts
-        if easy.bit_count() < wanted and useful.bit_count() >= wanted:  # some of allocated work must go
+        if not enough(easy, wanted) and enough(useful, wanted):  # some of allocated work must go
             legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
             useful &= reclaim.where(legal) | easy
-    if useful.bit_count() < wanted:
+    if not enough(useful, wanted):
         return None
     if kept is not None and others:
         hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now, state.policy.grace_period)
@@ -49,7 +49,7 @@ def find_place(
     if timid or leaf.starved:
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
-    if found is None and pool.budgets.root.ripe and (index.having(RIPE, each) & hosts).bit_count() >= wanted:
+    if found is None and pool.budgets.root.ripe and enough(index.having(RIPE, each) & hosts, wanted):
         if legal is None:
             legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
@@ -123,9 +123,5 @@ def _longest_possible(queue: Queue, below: int, asked: _Asked) -> int:
         if asked.place(runtimes[middle][4]) is None:
             high = bisect_left(runtimes, (runtimes[middle][0],)) - 1
         else:
-            low = bisect_right(runtimes, runtimes[middle][0], lo=middle, key=_runtime) - 1
+            low = bisect_left(runtimes, (runtimes[middle][0] + 1,)) - 1
     return runtimes[low][0]
-
-
-def _runtime(entry: tuple[int, int, int, str, Workload]) -> int:
-    return entry[0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpubudget.core import reclaim
 from gpubudget.core.contest import Contest
-from gpubudget.core.fairshare import contenders, legal_siblings, outranks, somebody_may_stop
+from gpubudget.core.fairshare import legal_siblings, outranks, somebody_may_stop, worth_asking
 from gpubudget.core.placement import EVERY, RIPE, Shape
 from gpubudget.core.pool import Pool
 from gpubudget.core.records import Node
@@ -33,6 +33,18 @@ def ranked(leaves: list[Node], now: int) -> list[Node]:
         return -1 if outranks(one, other, now) else 1
 
     return sorted(leaves, key=cmp_to_key(compare))
+
+
+def walk(root: Node, now: int, easy: int, hard: int) -> list[tuple[Node, bool]]:
+    """Whom a pass asks, and whether they may have others stopped."""
+    found, stack = [], [(0, root, False)]
+    while stack:
+        _, node, may = stack.pop()
+        if node.children:
+            stack += worth_asking(node, now, easy, hard, EVERY, may=may)
+        else:
+            found.append((node, may))
+    return found
 
 
 def wins(pool: Pool, leaf: Node, shape: Shape, now: int) -> bool:
@@ -79,8 +91,8 @@ def test_whether_anybody_may_be_stopped_is_told_at_once(work: list[tuple[str, in
     root = pool.budgets.root
     order = ranked(leaves, now)
     waiting = [leaf for leaf in order if leaf.mask]
-    assert [leaf for leaf, _ in contenders(root, now, root.mask, 0, EVERY) if leaf.mask] == waiting
-    may = dict(contenders(root, now, 0, root.mask, EVERY))
+    assert [leaf for leaf, _ in walk(root, now, root.mask, 0) if leaf.mask] == waiting
+    may = dict(walk(root, now, 0, root.mask))
     assert list(may) == [leaf for leaf in order if leaf in may]
     for leaf in leaves:
         if leaf.mask:
