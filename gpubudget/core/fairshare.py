@@ -161,9 +161,11 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
     found: set[Node] = set()
     if leaf.starved:
         return found
-    for node in leaf.up[:-1]:
+    for node in leaf.up:
+        if node.parent is None:
+            break
         mine = node.height + node.climb * now - node.tie + commitment * node.fold
-        for sibling in node.parent.children if node.parent else ():
+        for sibling in node.parent.children:
             if (
                 sibling.ripe
                 and sibling is not node
@@ -176,9 +178,11 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
 
 def somebody_may_stop(node: Node, now: int) -> bool:
     """Whether something waits that may have attempts of leaf ``node`` past their minimum stopped."""
-    for theirs in node.up[:-1]:
+    for theirs in node.up:
+        if theirs.parent is None:
+            break
         height = theirs.height + theirs.climb * now - theirs.tie
-        for sibling in theirs.parent.children if theirs.parent else ():
+        for sibling in theirs.parent.children:
             if (
                 sibling.mask
                 and sibling is not theirs

@@ -91,10 +91,8 @@ class Pool:
 
     def slide(self, now: int) -> None:
         """Let the lookback window of every ledger slide to ``now``."""
-        limit = now - self.budgets.ledger.lookback
-        for ledger in (self.budgets.ledger, self.fillers.ledger):
-            if ledger.edges and ledger.edges[0][0] <= limit:
-                ledger.advance(now)
+        self.budgets.ledger.advance(now)
+        self.fillers.ledger.advance(now)
         if self.lane.people:
             self.lane.ledger.advance(now)
 

@@ -9,6 +9,7 @@ a gang on several hosts takes the hosts that are cheapest one by one, and what t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from gpubudget.core.placement import RIPE, UNALLOCATED, Shape, enough
 from gpubudget.core.pool import Pool
@@ -28,7 +29,7 @@ class Place:
         self.victims = victims
 
 
-_NOBODY: frozenset[Node] = frozenset()
+_NOBODY: Final[set[Node]] = set()
 
 
 def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Place | None:
@@ -42,7 +43,7 @@ def unallocated(pool: Pool, shape: Shape, hosts: int, now: int) -> Place | None:
     return _cheapest(pool.hosts_of(hosts), shape, _NOBODY, now)
 
 
-def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: int, now: int) -> Place | None:
+def ripe(pool: Pool, shape: Shape, legal: set[Node], hosts: int, now: int) -> Place | None:
     """The same if attempts past their minimum must be stopped too: those of the budgets of ``legal`` and below."""
     hosts &= pool.index.having(RIPE, shape.each) & (pool.index.having(UNALLOCATED, shape.each) | where(legal))
     if not enough(hosts, shape.hosts):
@@ -50,7 +51,7 @@ def ripe(pool: Pool, shape: Shape, legal: frozenset[Node] | set[Node], hosts: in
     return _cheapest(pool.hosts_of(hosts), shape, legal, now)
 
 
-def where(legal: Iterable[Node]) -> int:
+def where(legal: set[Node]) -> int:
     """The bits of the hosts on which attempts past their minimum of these budgets or below run."""
     found = 0
     for node in legal:
@@ -64,9 +65,7 @@ def in_lane(hosts: Iterable[Host], each: int, now: int) -> Place | None:
     return _cheapest(candidates, Shape(1, each), _NOBODY, now, lane=True)
 
 
-def _cheapest(
-    hosts: Iterable[Host], shape: Shape, legal: frozenset[Node] | set[Node], now: int, *, lane: bool = False
-) -> Place | None:
+def _cheapest(hosts: list[Host], shape: Shape, legal: set[Node], now: int, *, lane: bool = False) -> Place | None:
     found: list[tuple[Cost, int, list[Attempt], Host]] = []
     bound: Cost | None = None
     wanted, each = shape.hosts, shape.each
@@ -92,7 +91,7 @@ def _cheapest(
 def cheapest_on(
     host: Host,
     each: int,
-    legal: frozenset[Node] | set[Node],
+    legal: set[Node],
     now: int,
     *,
     lane: bool = False,
@@ -110,7 +109,7 @@ def cheapest_on(
     total = 0
     cheapest: Attempt | None = None
     for attempt in host.attempts.values():
-        if attempt.ripe and not legal.isdisjoint(attempt.leaf.up) if attempt.allocated else attempt.stopping is None:
+        if attempt.ripe and _may_go(attempt.leaf, legal) if attempt.allocated else attempt.stopping is None:
             candidates.append(attempt)
             total += attempt.each
             if cheapest is None or _cheaper(attempt, cheapest, now):
@@ -154,6 +153,14 @@ def _cost(attempt: Attempt, now: int) -> Cost:
     """What it costs to stop one attempt."""
     lost = attempt.lost(now)
     return (lost, 1, 0, 0) if attempt.allocated else (0, 0, lost, 1)
+
+
+def _may_go(leaf: Node, legal: set[Node]) -> bool:
+    """Whether a budget is one of ``legal``, or below one."""
+    for node in leaf.up:  # noqa: SIM110 - this is asked for every attempt, and a generator costs more than the loop
+        if node in legal:
+            return True
+    return False
 
 
 def _cheaper(one: Attempt, other: Attempt, now: int) -> bool:

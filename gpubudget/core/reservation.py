@@ -127,12 +127,12 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
 
 def _costs_the_turn(holder: Node, leaf: Node, commitment: int, now: int) -> bool:
     """Whether a budget above both leaves would, once charged, rank behind a sibling where something waits."""
-    for node in holder.up[:-1]:
-        if node not in leaf.up:
+    for node in holder.up:
+        if node.parent is None or node not in leaf.up:
             continue
         height = node.height + node.climb * now
         after = height + commitment * node.fold
-        for sibling in node.parent.children if node.parent else ():
+        for sibling in node.parent.children:
             if sibling.mask and height < sibling.height + sibling.climb * now < after:
                 return True
     return False

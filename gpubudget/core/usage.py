@@ -31,8 +31,11 @@ class Meter:
 
     def change(self, gpus: int, now: int) -> None:
         """From ``now`` on there are ``gpus`` more (or fewer)."""
-        self.at0 -= gpus * now
         self.slope += gpus
+        if gpus >= 0:
+            self.at0 -= gpus * now
+        else:
+            self.at0 += -gpus * now
 
     def read(self, now: int) -> int:
         """GPU-milliseconds until ``now``."""
@@ -65,10 +68,16 @@ class Line:
     def turn(self, gpus: int, at: int) -> None:
         """From the moment ``at`` on usage grows by ``gpus`` more."""
         self.slope += gpus
-        self.at0 -= gpus * at
-        step = gpus * self.fold
-        self.climb += step
-        self.height -= step * at
+        if gpus >= 0:
+            self.at0 -= gpus * at
+            step = gpus * self.fold
+            self.climb += step
+            self.height -= step * at
+        else:  # the same; where nothing is below zero, the compiled build multiplies without making objects
+            self.at0 += -gpus * at
+            step = -gpus * self.fold
+            self.climb -= step
+            self.height += step * at
 
 
 L = TypeVar("L", bound=Line)
@@ -117,8 +126,11 @@ class Ledger(Generic[L]):
         """Let the window slide to ``now``. Each change leaves it at its own exact time."""
         edges, lookback = self.edges, self.lookback
         limit = now - lookback
-        while edges and edges[0][0] <= limit:
-            time, leaf, gpus = edges.popleft()
+        while edges:
+            time, leaf, gpus = edges[0]
+            if time > limit:
+                break
+            edges.popleft()
             leaf.tail += gpus
             for node in leaf.up:
                 node.turn(-gpus, time + lookback)
