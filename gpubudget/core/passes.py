@@ -7,7 +7,6 @@ workload that comes is tried alone, since nothing else that waits has gained by 
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import Final
 
 from gpubudget.core import reclaim
@@ -206,12 +205,9 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
 
 def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int, easy: int) -> bool:
     """Start the first workload of one budget that can start, of those whose shape is in ``mask``."""
-    heads = [(queue.head().rank, number) for number, queue in leaf.queues.items() if mask >> number & 1]
-    if len(heads) > 1:
-        heads.sort()
     best: tuple[Workload, Place] | None = None
-    for rank, number in heads:
-        if best is not None and best[0].rank < rank:
+    for number in _by_head(leaf, mask):
+        if best is not None and best[0].rank < leaf.queues[number].head().rank:
             break
         found = first_startable(state, pool, leaf, number, hosts, easy=easy >> number & 1 != 0)
         if found is not None and (best is None or found[0].rank < best[0].rank):
@@ -229,6 +225,16 @@ def _start_in(state: State, pool: Pool, leaf: Node, mask: int, hosts: int, easy:
     return True
 
 
+def _by_head(leaf: Node, mask: int) -> list[int]:
+    """The numbers of the shapes of ``mask`` that wait in a budget, in the order of the first workload of each."""
+    found = [number for number in leaf.queues if mask >> number & 1]
+    if len(found) < 2:  # noqa: PLR2004 - there is nothing to order
+        return found
+    heads = [(leaf.queues[number].head().rank, number) for number in found]
+    heads.sort()
+    return [number for _, number in heads]
+
+
 def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, where: Place) -> None:
     """Start a workload; a reservation that its hosts cannot keep any more, since it ranks better, is given up."""
     launch(state, pool, workload, leaf, where.hosts, where.victims, lane=False)
@@ -242,7 +248,9 @@ def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, where: Pla
 
 def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
     """Let a workload that would rather start elsewhere try there first; whether anything came of it."""
-    for name in takewhile(lambda name: name != pool.name, workload.shapes):
+    for name in workload.shapes:
+        if name == pool.name:
+            break
         other = state.pools[name]
         if not other.passing and (other.due or other.grown):
             one_pass(state, other, full=other.due)
@@ -279,9 +287,7 @@ def _first(state: State, pool: Pool) -> None:
         return
     tries = 0
     for leaf in in_rank_order(root, now, root.mask):
-        heads = [(queue.head().rank, number) for number, queue in leaf.queues.items()]
-        heads.sort()
-        for _, number in heads:
+        for number in _by_head(leaf, leaf.mask):
             shape, timid = pool.kinds[number]
             workload = leaf.queues[number].head()
             if kept is not None and kept.workload is workload and now < kept.start:
@@ -334,6 +340,6 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
     leaf = root if root is pool.stray else first_in_rank(root, state.now, fits)
-    _, number = min([(queue.head().rank, number) for number, queue in leaf.queues.items() if fits >> number & 1])
+    number = _by_head(leaf, fits)[0]
     workload = leaf.queues[number].head()
     return _prefers_another(state, pool, workload) or _try(state, pool, workload, leaf, pool.kinds[number][0])

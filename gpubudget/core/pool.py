@@ -10,7 +10,7 @@ from gpubudget.core.budget import Pool as PoolSpec
 from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
-from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, indices, more, split
+from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, more, split
 from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
 from gpubudget.errors import RefusedError
@@ -102,8 +102,14 @@ class Pool:
 
     def hosts_of(self, bits: int) -> list[Host]:
         """The hosts of these bits, in order."""
-        order = self.order
-        return [host for place in indices(bits) if (host := order[place]) is not None]
+        found = []
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            host = self.order[bit.bit_length() - 1]
+            if host is not None:
+                found.append(host)
+        return found
 
     def refresh(self, host: Host) -> None:
         """Put ``host`` where its room belongs; call it after each change of one of its counts."""

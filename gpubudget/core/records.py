@@ -18,7 +18,7 @@ from gpubudget.errors import BrokenInvariantError
 FAR: Final = 1 << 61
 """Later than any time."""
 
-Rank = tuple[int, int, str]
+Rank = tuple[int | str, ...]
 """Order inside a budget: minus priority, time of submission, id."""
 
 
@@ -128,7 +128,7 @@ class Queue:
 
     def add(self, workload: Workload) -> None:
         """Put a workload in its place."""
-        first, second, third = workload.rank
+        first, second, third = workload.priority, workload.submitted, workload.id
         entry = (first, second, third, workload)
         if self.entries and entry < self.entries[-1]:
             insort(self.entries, entry)
@@ -140,8 +140,7 @@ class Queue:
         """Take a workload out."""
         entries, runtimes = self.entries, self.by_runtime
         del entries[0 if entries[0][3] is workload else bisect_left(entries, workload.rank)]
-        first, second, third = workload.rank
-        del runtimes[bisect_left(runtimes, (workload.min_runtime, first, second, third))]
+        del runtimes[bisect_left(runtimes, (workload.min_runtime, *workload.rank))]
 
     def head(self) -> Workload:
         """The first in order."""
@@ -332,7 +331,8 @@ class Attempt:
 class Workload:
     """A workload that has not ended. ``shapes`` is its gang in each pool that could ever hold it.
 
-    ``queued`` are the budgets and shapes in whose queues it stands.
+    ``queued`` are the budgets and shapes in whose queues it stands. The least ``priority`` goes first here: it is minus
+    what was asked for.
     """
 
     __slots__ = (
@@ -351,6 +351,7 @@ class Workload:
         "patience",
         "preempt_after",
         "preemptions",
+        "priority",
         "queued",
         "ran",
         "rank",
@@ -370,7 +371,8 @@ class Workload:
         self.budget = spec.budget
         self.submitted = submitted
         self.id = spec.id
-        self.rank: Rank = (-spec.priority, submitted, self.id)
+        self.priority = -spec.priority
+        self.rank: Rank = (self.priority, submitted, self.id)
         self.state = WorkloadState.PENDING
         self.held = ""
         self.fresh = False  # it waits and was not tried on every host yet
