@@ -183,7 +183,11 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     if not easy | hard:
         return False
     if not hard:
-        return any(_start_in(state, pool, leaf, easy, hosts, easy) for leaf in in_rank_order(root, now, easy))
+        first = first_in_rank(root, now, easy)
+        if _start_in(state, pool, first, easy, hosts, easy):  # as mostly it can
+            return True
+        others = (leaf for leaf in in_rank_order(root, now, easy) if leaf is not first)
+        return any(_start_in(state, pool, leaf, easy, hosts, easy) for leaf in others)
     contest = Contest(pool, hard, hosts)
     walk = [(0, root, False)]
     while walk:

@@ -106,23 +106,28 @@ def cheapest_on(
     if missing <= 0 and over <= 0:
         return (_NOTHING, []) if bound is None or bound > _NOTHING else None
     candidates: list[Attempt] = []
-    total = 0
+    total = ordinary = 0
     cheapest: Attempt | None = None
     for attempt in host.attempts.values():
         if attempt.ripe and _may_go(attempt.leaf, legal) if attempt.allocated else attempt.stopping is None:
             candidates.append(attempt)
             total += attempt.each
+            if attempt.allocated:
+                ordinary += attempt.each
             if cheapest is None or _cheaper(attempt, cheapest, now):
                 cheapest = attempt
-    if total < missing or total < over or cheapest is None:
+    if total < missing or ordinary < over or cheapest is None:
         return None
     least = _cost(cheapest, now)
     if bound is not None and least >= bound:
         return None
     if len(candidates) == 1:
-        return (least, candidates) if over <= 0 or candidates[0].allocated else None
+        return least, candidates
     if over <= 0 and cheapest.each >= missing:
         return least, [cheapest]  # it suffices by itself, and no other set costs less
+    if total == missing:  # all must go
+        cost = _cost_of_all(candidates, now)
+        return (cost, candidates) if bound is None or cost < bound else None
     return _cheapest_set(candidates, max(missing, 0), max(over, 0), now, bound)
 
 
@@ -153,6 +158,18 @@ def _cost(attempt: Attempt, now: int) -> Cost:
     """What it costs to stop one attempt."""
     lost = attempt.lost(now)
     return (lost, 1, 0, 0) if attempt.allocated else (0, 0, lost, 1)
+
+
+def _cost_of_all(attempts: list[Attempt], now: int) -> Cost:
+    """What it costs to stop several."""
+    lost, unallocated, fillers = 0, 0, 0
+    for attempt in attempts:
+        if attempt.allocated:
+            lost += attempt.lost(now)
+        else:
+            unallocated += attempt.lost(now)
+            fillers += 1
+    return (lost, len(attempts) - fillers, unallocated, fillers)
 
 
 def _may_go(leaf: Node, legal: set[Node]) -> bool:
