@@ -128,8 +128,9 @@ def worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may:
     for child in node.children:
         if child.ripe and (hosts == EVERY or child.where() & hosts):
             height = child.height + child.climb * now
-            top = max(top, height)
             losers.append(child)
+            if height > top:  # noqa: PLR1730 - a call of max costs more than all of this
+                top = height
     found: list[tuple[int, Node, bool]] = []
     worst = -1
     for child in node.children:

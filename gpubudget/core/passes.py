@@ -36,13 +36,14 @@ def run(state: State) -> None:
     while again:
         again = False
         for pool in state.pools.values():
-            if pool.grown and not (pool.due or state.fresh or pool.waiting()):
-                pool.grown = 0
-            full = pool.due or (state.now - pool.last_pass >= interval and something_waits(pool))
-            if full or pool.grown:
+            full = pool.due or (pool.budgets.root.mask != 0 and state.now - pool.last_pass >= interval)
+            if full or (pool.grown and (state.fresh or pool.waiting())):
                 again = True
-                _place_fresh(state)
+                if state.fresh:
+                    _place_fresh(state)
                 one_pass(state, pool, full=full)
+            else:
+                pool.grown = 0
         if state.fresh:
             again = True
             _try_fresh(state)
@@ -64,11 +65,6 @@ def _try_fresh(state: State) -> None:
             _try_alone(state, workload)
 
 
-def something_waits(pool: Pool) -> bool:
-    """Whether allocated work waits in a pool."""
-    return pool.budgets.root.mask != 0
-
-
 def one_pass(state: State, pool: Pool, *, full: bool) -> None:
     """Look at everything that waits in ``pool``, or only at what could use the hosts that can give more than before."""
     hosts = EVERY if full else pool.grown
@@ -79,7 +75,8 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
     if pool.spec is None:
         return
     pool.passing = True
-    _lane(state, pool)
+    if pool.lane.spec is not None:
+        _lane(state, pool)
     if full:
         _first(state, pool)
     kept = pool.reservation
@@ -91,7 +88,7 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         else:
             hosts = pool.still_grown(hosts) | pool.grown  # also where victims leave more than was needed
             pool.grown = 0
-    if pool.index.having(FREE, 1) and pool.fillers.root.mask | pool.stray.mask:
+    if pool.index.sets[FREE][1] and pool.fillers.root.mask | pool.stray.mask:
         _unallocated(state, pool)
     pool.passing = False
 
@@ -101,7 +98,7 @@ def _try_alone(state: State, workload: Workload) -> None:
     timid = workload.preempt_after > state.now
     for name, shape in workload.shapes.items():
         pool = state.pools[name]
-        if workload.debug and pool.lane.admits(workload.spec):
+        if workload.debug and pool.lane.admits(workload.spec):  # so that there is a lane
             _lane(state, pool)
             if workload.attempt is not None:
                 return
@@ -146,8 +143,6 @@ def _hopeless(pool: Pool, workload: Workload, leaf: Node, number: int) -> bool:
 
 def _lane(state: State, pool: Pool) -> None:
     """Start what may start in the debug lane, one person after another."""
-    if pool.lane.spec is None:
-        return
     failed: set[str] = set()
     while candidates := pool.lane.next_up(state.now, failed):
         workload = candidates[0]

@@ -91,8 +91,12 @@ class Pool:
 
     def slide(self, now: int) -> None:
         """Let the lookback window of every ledger slide to ``now``."""
-        self.budgets.ledger.advance(now)
-        self.fillers.ledger.advance(now)
+        edges = self.budgets.ledger.edges
+        if edges and edges[0][0] <= now - self.budgets.ledger.lookback:
+            self.budgets.ledger.advance(now)
+        edges = self.fillers.ledger.edges
+        if edges and edges[0][0] <= now - self.fillers.ledger.lookback:
+            self.fillers.ledger.advance(now)
         if self.lane.people:
             self.lane.ledger.advance(now)
 
@@ -203,6 +207,8 @@ class Pool:
 
     def fitting(self, tier: int, mask: int, hosts: int) -> int:
         """Those bits of ``mask`` whose shapes have room in ``tier``, on one of ``hosts`` at least."""
+        if not self.index.sets[tier][1] & hosts:
+            return 0
         reach = self.index.reach(tier, hosts)
         found = mask & self.single[min(reach, len(self.single) - 1)]
         wide = mask & self.wide

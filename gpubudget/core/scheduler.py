@@ -27,7 +27,7 @@ from gpubudget.core.events import (
     Woke,
 )
 from gpubudget.core.lifecycle import cancel_waiting, end, protection_ended, stop, unclaim
-from gpubudget.core.records import Attempt, Workload
+from gpubudget.core.records import FAR, Attempt, Workload
 from gpubudget.core.state import State, admission, arrive, place, rewait
 from gpubudget.core.views import BudgetView, Explanation, HostView, PoolView, ReservationView, WorkloadView
 from gpubudget.core.workload import StopReason, WorkloadSpec, WorkloadState
@@ -204,23 +204,29 @@ class Scheduler:
         """When time alone could change a decision (milliseconds); None while nothing could."""
         state = self.state
         protections, limits = state.protections, state.limits
-        while protections and _gone(protections[0][2]):
+        while protections:
+            attempt = protections[0][2]
+            if attempt.workload.attempt is attempt:
+                break
             heappop(protections)
-        while limits and (_gone(limits[0][2]) or limits[0][2].stopping is not None):
+        while limits:
+            attempt = limits[0][2]
+            if attempt.workload.attempt is attempt and attempt.stopping is None:
+                break
             heappop(limits)
-        found = -1
+        found, interval = FAR, state.policy.rebalance_interval
         for pool in state.pools.values():
-            if passes.something_waits(pool):
-                found = _earlier(found, pool.last_pass + state.policy.rebalance_interval)
-        if protections and (found >= 0 or state.draining):
-            found = _earlier(found, protections[0][0])
-        if limits:
-            found = _earlier(found, limits[0][0])
-        if state.patience:
-            found = _earlier(found, state.patience[0][0])
-        if state.next_date is not None:
-            found = _earlier(found, state.next_date)
-        return max(found, state.now) if found >= 0 else None
+            if pool.budgets.root.mask and pool.last_pass + interval < found:  # allocated work waits
+                found = pool.last_pass + interval
+        if protections and (found < FAR or state.draining) and protections[0][0] < found:
+            found = protections[0][0]
+        if limits and limits[0][0] < found:
+            found = limits[0][0]
+        if state.patience and state.patience[0][0] < found:
+            found = state.patience[0][0]
+        if state.next_date is not None and state.next_date < found:
+            found = state.next_date
+        return max(found, state.now) if found < FAR else None
 
     # What it shows
 
@@ -292,12 +298,3 @@ class Scheduler:
     def restore(cls, data: dict[str, Any]) -> Scheduler:
         """The scheduler that a snapshot was taken of; it goes on exactly as that one would."""
         return cls(snapshot.load(data))
-
-
-def _earlier(known: int, time: int) -> int:
-    """The earlier of two times, of which the first may not be known (-1)."""
-    return time if known < 0 or time < known else known
-
-
-def _gone(attempt: Attempt) -> bool:
-    return attempt.workload.attempt is not attempt

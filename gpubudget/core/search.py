@@ -25,31 +25,35 @@ def find_place(
     ``timid`` workloads stop nobody.
     """
     now, index, each, wanted = state.now, pool.index, shape.each, shape.hosts
+    if each > index.top:
+        return None
+    can_have = index.sets[ROOM if timid else RIPE][each] & hosts
+    if not enough(can_have, wanted):
+        return None
     legal: set[Node] | None = None  # whose attempts past their minimum may be stopped, once it is asked
     kept = pool.reservation
     others = kept is not None and kept.workload is not workload and kept.bits & hosts != 0
     free = index.best(ROOM, shape, hosts & ~kept.bits if kept is not None and others else hosts)
     if free is not None:
         return Place(hosts_at(pool, free), [])
-    if timid:
-        useful = index.having(ROOM, each) & hosts
-    else:
-        useful = index.having(RIPE, each) & hosts
-        easy = index.having(UNALLOCATED, each) & hosts
-        if not enough(easy, wanted) and enough(useful, wanted):  # some of allocated work must go
+    useful = can_have
+    if not timid:
+        easy = index.sets[UNALLOCATED][each] & hosts
+        if not enough(easy, wanted):  # some of allocated work must go
             legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
             useful &= reclaim.where(legal) | easy
-    if not enough(useful, wanted):
-        return None
+            if not enough(useful, wanted):
+                return None
     if kept is not None and others:
-        hosts &= ~blocked_hosts(pool, kept, workload, leaf, useful, now, state.policy.grace_period)
+        blocked = blocked_hosts(pool, kept, workload, leaf, useful, now, state.policy.grace_period)
+        hosts &= ~blocked
         free = index.best(ROOM, shape, hosts)
         if free is not None:
             return Place(hosts_at(pool, free), [])
     if timid or leaf.starved:
         return None
     found = reclaim.unallocated(pool, shape, hosts, now)
-    if found is None and pool.budgets.root.ripe and enough(index.having(RIPE, each) & hosts, wanted):
+    if found is None and pool.budgets.root.ripe and enough(can_have & hosts, wanted):
         if legal is None:
             legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
