@@ -32,6 +32,7 @@ COMPILED = {
         "search",
         "state",
         "usage",
+        "waiting",
     ),
     "sim": ("engine", "meters", "played", "stage"),
 }

@@ -162,11 +162,10 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
     found: set[Node] = set()
     if leaf.starved:
         return found
-    for node in leaf.up:
-        if node.parent is None:
-            break
+    node, parent = leaf, leaf.parent
+    while parent is not None:
         mine = node.height + node.climb * now - node.tie + commitment * node.fold
-        for sibling in node.parent.children:
+        for sibling in parent.children:
             if (
                 sibling.ripe
                 and sibling is not node
@@ -174,16 +173,16 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
                 and (hosts == EVERY or sibling.where() & hosts)
             ):
                 found.add(sibling)
+        node, parent = parent, parent.parent
     return found
 
 
-def somebody_may_stop(node: Node, now: int) -> bool:
-    """Whether something waits that may have attempts of leaf ``node`` past their minimum stopped."""
-    for theirs in node.up:
-        if theirs.parent is None:
-            break
+def somebody_may_stop(leaf: Node, now: int) -> bool:
+    """Whether something waits that may have attempts of ``leaf`` past their minimum stopped."""
+    theirs, parent = leaf, leaf.parent
+    while parent is not None:
         height = theirs.height + theirs.climb * now - theirs.tie
-        for sibling in theirs.parent.children:
+        for sibling in parent.children:
             if (
                 sibling.mask
                 and sibling is not theirs
@@ -191,6 +190,7 @@ def somebody_may_stop(node: Node, now: int) -> bool:
                 and sibling.height + sibling.climb * now - sibling.tie + sibling.least() * sibling.fold < height
             ):
                 return True
+        theirs, parent = parent, parent.parent
     return False
 
 

@@ -11,8 +11,9 @@ from gpubudget.core.fairshare import Ranking, grow
 from gpubudget.core.host import HostState
 from gpubudget.core.lane import Lane
 from gpubudget.core.placement import NO_ROOM, HostIndex, Rooms, Shape, more, split
-from gpubudget.core.records import Attempt, Host, Node, Queue, Reservation, Workload
+from gpubudget.core.records import Attempt, Host, Node, Reservation, Workload
 from gpubudget.core.usage import Ledger, Meter
+from gpubudget.core.waiting import Queue
 from gpubudget.errors import RefusedError
 from gpubudget.units import count
 

@@ -12,9 +12,10 @@ from gpubudget.core.fairshare import legal_siblings
 from gpubudget.core.placement import EVERY, RIPE, ROOM, UNALLOCATED, Shape, enough
 from gpubudget.core.pool import Pool
 from gpubudget.core.reclaim import Place
-from gpubudget.core.records import Host, Node, Queue, Workload
+from gpubudget.core.records import Host, Node, Workload
 from gpubudget.core.reservation import blocked_hosts
 from gpubudget.core.state import State
+from gpubudget.core.waiting import Queue
 
 
 def find_place(

@@ -1,4 +1,4 @@
-"""Records: queues in order, rooms of a host, and steps that are not in the table."""
+"""Records: rooms of a host, ends of protections on it, and steps that are not in the table."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from gpubudget.core.records import Host, Node, Queue, Workload
+from gpubudget.core.records import Host, Node, Workload
 from gpubudget.core.workload import WorkloadSpec, WorkloadState
 from gpubudget.errors import BrokenInvariantError
 from gpubudget.units import MINUTE
 
 
-def workload(name: str, minutes: int, submitted: int, priority: int = 0) -> Workload:
-    spec = WorkloadSpec(name, "ann", "a", ("p",), 1, min_runtime=minutes * MINUTE, priority=priority)
-    return Workload(spec, submitted)
-
-
-def test_a_queue_keeps_its_order_and_knows_the_shortest() -> None:
-    """By priority, then submission, then id; and beside that by minimum runtime."""
-    queue = Queue(1)
-    members = [workload("c", 30, 5), workload("b", 10, 5), workload("a", 20, 9), workload("d", 40, 9, priority=1)]
-    for member in members:
-        queue.add(member)
-    assert [entry[3].spec.id for entry in queue.entries] == ["d", "b", "c", "a"]
-    assert [entry[4].spec.id for entry in queue.by_runtime] == ["b", "a", "c", "d"]
-    queue.discard(members[1])
-    assert [entry[3].spec.id for entry in queue.entries] == ["d", "c", "a"]
-    assert [entry[4].spec.id for entry in queue.by_runtime] == ["a", "c", "d"]
+def workload(name: str, minutes: int, submitted: int) -> Workload:
+    return Workload(WorkloadSpec(name, "ann", "a", ("p",), 1, min_runtime=minutes * MINUTE), submitted)
 
 
 def test_a_budget_below_one_without_a_share_has_none_either() -> None:
