@@ -39,6 +39,8 @@ def _demand(holds: bool, what: str) -> None:  # noqa: FBT001 - a condition and i
 
 def _check_host(pool: Pool, host: Host) -> None:
     """No GPU is held twice, and the counts say what is held."""
+    empty = not host.attempts or host.state not in {HostState.DRAINED, HostState.REPAIRING}
+    _demand(empty, f"host {host.name} is {host.state} and not empty")
     taken = host.free
     counts: Counter[str] = Counter()
     for attempt in (*host.attempts.values(), *host.claims.values()):

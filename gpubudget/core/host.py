@@ -24,5 +24,5 @@ TRANSITIONS: dict[HostState, frozenset[HostState]] = {
     _S.DRAINING: frozenset({_S.DRAINED, _S.READY, _S.LOST}),
     _S.DRAINED: frozenset({_S.REPAIRING, _S.READY, _S.LOST}),
     _S.REPAIRING: frozenset({_S.READY, _S.DRAINED, _S.LOST}),
-    _S.LOST: frozenset({_S.READY, _S.CORDONED, _S.DRAINED}),
+    _S.LOST: frozenset({_S.READY, _S.CORDONED, _S.DRAINING, _S.DRAINED}),
 }

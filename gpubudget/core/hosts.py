@@ -120,7 +120,10 @@ def reported(state: State, event: HostReported) -> None:
         settle_lane(pool)
         look_again(state, all_waiting=changed)
     elif host.state is HostState.LOST:
-        change_state(state, host, host.wanted, host.reason if host.wanted is not HostState.READY else "")
+        wanted = host.wanted
+        if wanted is HostState.DRAINED and host.attempts:  # part of a gang that is still ending elsewhere
+            wanted = HostState.DRAINING
+        change_state(state, host, wanted, host.reason if wanted is not HostState.READY else "")
 
 
 def look_again(state: State, *, all_waiting: bool = False) -> None:

@@ -96,6 +96,7 @@ def _all_the_way_up(name: str, more: int) -> Callable[[World], None]:
         (_add(lambda w: w.host, "ordinary", 1), "host h1 counts"),
         (_add(lambda w: w.host, "owed", 1), "host h1 owes what is not leaving"),
         (_set(lambda w: w.host, "state", HostState.CORDONED), "a claim stands on cordoned host"),
+        (_set(lambda w: w.host, "state", HostState.REPAIRING), "host h1 is repairing and not empty"),
         (_set(lambda w: w.host, "rooms", (8, 8, 8, 8)), "host h1 stands in the wrong bucket"),
         (_set(lambda w: w.state.hosts["h2"], "state", HostState.DRAINING), "host h2 is empty and still draining"),
         (_misplace, "host h1 is not in its bucket"),

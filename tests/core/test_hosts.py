@@ -7,6 +7,7 @@ import pytest
 from gpubudget.core.decisions import Hold, Unclaim
 from gpubudget.core.events import (
     BudgetsApplied,
+    Cancelled,
     Cordoned,
     DrainRequested,
     Event,
@@ -205,6 +206,23 @@ def test_a_gang_is_stopped_once_however_many_of_its_hosts_are_lost() -> None:
     assert small.do(HostLost("h1")) == ["stop a1/1 host_lost"]
     assert small.do(HostLost("h2")) == []
     assert small.do(HostLost("h3")) == ["stopped a1/1 host_lost"]
+
+
+def test_a_lost_host_that_is_back_drains_on_while_a_gang_of_its_ends_elsewhere() -> None:
+    """It is empty only when the gang is gone from every host."""
+    small = Small(BUDGETS, hosts=2)
+    small.submit("a1", "a", 16, 60)
+    small.do(DrainRequested("h1", "hot"))
+    small.do(Cancelled("a1"))
+    small.do(HostLost("h1"))
+
+    def states() -> list[HostState]:
+        return [host.state for host in small.scheduler.hosts()]
+
+    small.do(HostReported("h1", "p", 8))
+    assert states() == [HostState.DRAINING, HostState.READY]
+    small.exit("a1")
+    assert states() == [HostState.DRAINED, HostState.READY]
 
 
 @pytest.mark.parametrize(
