@@ -263,7 +263,7 @@ def _why_waiting(workload: Workload, pool: Pool, leaf: Node, rank: int, waiting:
         room += f"; those are kept for {'the debug lane' if kept else 'better-ranked work'}"
     lane = pool.lane
     if lane.spec is not None and lane.admits(workload.spec):
-        used = lane.person(workload.spec.owner).used(now)
+        used = lane.person(workload.spec.owner).usage(now)
         if used >= lane.spec.allowance:
             had, most = format_gpu_hours(used), format_gpu_hours(lane.spec.allowance)
             room += f"; {workload.spec.owner} has had {had} GPU-hours of the debug lane in a day, of {most}"

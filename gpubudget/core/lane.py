@@ -23,7 +23,7 @@ WINDOW = DAY
 
 
 class Person(Line):
-    """One person's use of the lane: a line of the ledger, what waits, and how much runs."""
+    """One person's use of the lane within its window: a line of the ledger, what waits, and how much runs."""
 
     __slots__ = ("name", "running", "waiting")
 
@@ -32,10 +32,6 @@ class Person(Line):
         self.name = name
         self.running = 0
         self.waiting: list[tuple[int, str, Workload]] = []
-
-    def used(self, now: int) -> int:
-        """GPU-milliseconds of the lane that the person has had within the window."""
-        return self.at0 + self.slope * now
 
 
 class Lane:
@@ -95,11 +91,11 @@ class Lane:
         if self.spec is None:
             return []
         ready = [
-            (person.used(now), person.waiting[0][:2], person.waiting[0][2])
+            (person.usage(now), person.waiting[0][:2], person.waiting[0][2])
             for person in self.people.values()
             if person.waiting
             and person.running < self.spec.per_person
-            and person.used(now) < self.spec.allowance
+            and person.usage(now) < self.spec.allowance
             and person.waiting[0][1] not in passed
         ]
         return [workload for _, _, workload in sorted(ready, key=lambda one: one[:2])]

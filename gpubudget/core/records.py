@@ -71,10 +71,6 @@ class Node(Line):
         self.ripe_attempts: dict[int, Attempt] = {}
         self.known_where = 0
 
-    def usage(self, now: int) -> int:
-        """GPU-milliseconds charged to it and all below, at ``now``."""
-        return self.at0 + self.slope * now
-
     def least(self) -> int:
         """The smallest commitment of what waits here and below (GPU-milliseconds); 0 where nothing does."""
         if self.known_least < 0:

@@ -60,6 +60,10 @@ class Line:
         self.climb = 0
         self.up: tuple[Line, ...] = (self,)
 
+    def usage(self, now: int) -> int:
+        """GPU-milliseconds charged to it and all below, at ``now``."""
+        return self.at0 + self.slope * now
+
     def charge(self, gpu_time: int) -> None:
         """Usage is ``gpu_time`` GPU-milliseconds more from now on."""
         self.at0 += gpu_time

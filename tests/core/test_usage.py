@@ -11,23 +11,19 @@ from hypothesis import strategies as st
 from gpubudget.core.usage import Ledger, Line, Meter
 
 
-class Own(Line):
+def line(parent: Line | None = None) -> Line:
     """A budget as the ledger sees it."""
-
-    def __init__(self, parent: Own | None = None) -> None:
-        super().__init__()
-        if parent is not None:
-            self.up = (self, *parent.up)
-
-    def usage(self, now: int) -> int:
-        return self.at0 + self.slope * now
+    made = Line()
+    if parent is not None:
+        made.up = (made, *parent.up)
+    return made
 
 
 @dataclass
 class Run:
     """An attempt, protected until ``safe`` (its start when it is unallocated)."""
 
-    leaf: Own
+    leaf: Line
     gpus: int
     start: int
     safe: int
@@ -39,11 +35,11 @@ class Books:
     """A ledger beside a list of all that ran; the window's beginning is kept, and never moves back."""
 
     def __init__(self, lookback: int) -> None:
-        self.root = Own()
-        self.leaves = [Own(self.root), Own(self.root)]
+        self.root = line()
+        self.leaves = [line(self.root), line(self.root)]
         self.now = self.begin = 1_000
         self.lookback = lookback
-        self.ledger: Ledger[Own] = Ledger(lookback, self.now)
+        self.ledger: Ledger[Line] = Ledger(lookback, self.now)
         self.runs: list[Run] = []
 
     def pass_time(self, step: int) -> None:
@@ -79,7 +75,7 @@ class Books:
         self.lookback = lookback
         self.begin = max(self.begin, self.now - lookback)
 
-    def expected(self, leaves: list[Own]) -> int:
+    def expected(self, leaves: list[Line]) -> int:
         """Occupancy inside the window, and what is committed ahead."""
         total = 0
         for run in self.runs:
