@@ -114,14 +114,17 @@ def first_in_rank(node: Node, now: int, mask: int) -> Node:
     return node
 
 
-def worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool) -> list[tuple[int, Node, bool]]:
+def worth_asking(
+    node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool, last: bool
+) -> list[tuple[int, Node, bool]]:
     """The children of ``node`` that are worth asking for workloads to start, worst-ranked first.
 
     Those where ``easy`` or ``hard`` shapes wait, and between them those with work to lose, which have attempts past
     their minimum on one of ``hosts``. Each comes with its height, and with whether what waits in it may have attempts
     of others stopped there (``may``: that it may by the rank of ``node``). That is judged by the smallest commitment
     that waits below it: what may not, truly may not. Where only ``hard`` shapes wait, which need that, and it is
-    false, a child is left out that has nothing to lose, and so is all that ranks after the last one worth asking.
+    false, a child is left out that has nothing to lose, and so is all that ranks after the last one worth asking if
+    ``node`` is the ``last`` to be looked at.
     """
     top = -1
     losers: list[Node] = []
@@ -140,11 +143,11 @@ def worth_asking(node: Node, now: int, easy: int, hard: int, hosts: int, *, may:
             if may_here or child.mask & easy or (child.children and child in losers):
                 found.append((height, child, may_here))
                 worst = max(worst, height)
-    if found and losers:
+    if losers and (found or not last):
         asked = [child for _, child, _ in found]
         for child in losers:
             height = child.height + child.climb * now
-            if height < worst and child not in asked:
+            if (height < worst or not last) and child not in asked:
                 found.append((height, child, False))
     if len(found) > 1:
         found.sort()  # no two siblings have the same number

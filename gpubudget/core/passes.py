@@ -188,7 +188,7 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     while walk:
         _, leaf, may_stop = walk.pop()
         if leaf.children:
-            walk += worth_asking(leaf, now, easy, hard, hosts, may=may_stop)
+            walk += worth_asking(leaf, now, easy, hard, hosts, may=may_stop, last=not walk)
             continue
         if leaf.ripe:
             contest.passes(leaf)

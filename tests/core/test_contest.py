@@ -41,7 +41,7 @@ def walk(root: Node, now: int, easy: int, hard: int) -> list[tuple[Node, bool]]:
     while stack:
         _, node, may = stack.pop()
         if node.children:
-            stack += worth_asking(node, now, easy, hard, EVERY, may=may)
+            stack += worth_asking(node, now, easy, hard, EVERY, may=may, last=not stack)
         else:
             found.append((node, may))
     return found
