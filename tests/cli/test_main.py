@@ -189,3 +189,19 @@ def test_the_module_runs() -> None:
     done = subprocess.run([sys.executable, "-m", "gpubudget", "version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"gpubudget {__version__}\n"
     assert main_module.USAGE == 64
+
+
+def test_an_interrupt_while_it_starts_is_silent() -> None:
+    """As it is later: exit code 130, and no traceback."""
+    script = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'gpubudget.cli.main':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from gpubudget.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
