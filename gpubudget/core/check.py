@@ -133,7 +133,8 @@ def _check_node(node: Node) -> None:
         for queue in node.queues.values():
             _demand(bool(queue.entries), f"budget {node.path} keeps an empty queue")
             _demand(queue.entries == sorted(queue.entries), f"a queue of budget {node.path} is out of order")
-            _demand(len(queue.entries) == len(queue.by_runtime), f"a queue of budget {node.path} disagrees with itself")
+            by_runtime = [entry for runtime in queue.runtimes for entry in queue.groups[runtime]]
+            _demand(sorted(by_runtime) == queue.entries, f"a queue of budget {node.path} disagrees with itself")
     line = (node.at0 * node.fold + node.order, node.slope * node.fold)
     _demand((node.height, node.climb) == line, f"budget {node.path} stands at a wrong height")
     _demand(mask == node.mask, f"budget {node.path} has the wrong mask")

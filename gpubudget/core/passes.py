@@ -247,6 +247,8 @@ def _launch(state: State, pool: Pool, workload: Workload, leaf: Node, where: Pla
 
 def _prefers_another(state: State, pool: Pool, workload: Workload) -> bool:
     """Let a workload that would rather start elsewhere try there first; whether anything came of it."""
+    if len(workload.shapes) == 1:
+        return False
     names = list(workload.shapes)
     for name in names[: names.index(pool.name)]:
         other = state.pools[name]

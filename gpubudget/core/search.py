@@ -101,7 +101,7 @@ def first_startable(
     if shape.hosts > 1:
         hosts = EVERY
     asked = _Asked(state, pool, leaf, shape, hosts, timid=timid)
-    head, shortest = queue.head(), queue.by_runtime[0][4]
+    head, shortest = queue.head(), queue.groups[queue.runtimes[0]][0][3]
     shorter = shortest.min_runtime < head.min_runtime
     kept = pool.reservation
     alike = kept is None or kept.leaf is not leaf  # else some may use the reserved hosts, and some may not
@@ -121,12 +121,12 @@ def _longest_possible(queue: Queue, below: int, asked: _Asked) -> int:
 
     The shortest can.
     """
-    runtimes = queue.by_runtime
-    low, high = 0, bisect_left(runtimes, (below,)) - 1
+    runtimes = queue.runtimes
+    low, high = 0, bisect_left(runtimes, below) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if asked.place(runtimes[middle][4]) is None:
-            high = bisect_left(runtimes, (runtimes[middle][0],)) - 1
+        if asked.place(queue.groups[runtimes[middle]][0][3]) is None:
+            high = middle - 1
         else:
-            low = bisect_left(runtimes, (runtimes[middle][0] + 1,)) - 1
-    return runtimes[low][0]
+            low = middle
+    return runtimes[low]

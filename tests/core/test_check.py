@@ -64,7 +64,7 @@ def _empty(world: World) -> None:
 
 def _shorten(world: World) -> None:
     (queue,) = world.leaf.queues.values()
-    queue.by_runtime.pop()
+    queue.runtimes.pop()
 
 
 def _misplace(world: World) -> None:

@@ -23,10 +23,10 @@ def test_a_queue_keeps_its_order_and_knows_the_shortest() -> None:
     for member in members:
         queue.add(member)
     assert [entry[3].spec.id for entry in queue.entries] == ["d", "b", "c", "a"]
-    assert [entry[4].spec.id for entry in queue.by_runtime] == ["b", "a", "c", "d"]
+    assert [runtime // MINUTE for runtime in queue.runtimes] == [10, 20, 30, 40]
     queue.discard(members[1])
     assert [entry[3].spec.id for entry in queue.entries] == ["d", "c", "a"]
-    assert [entry[4].spec.id for entry in queue.by_runtime] == ["a", "c", "d"]
+    assert [runtime // MINUTE for runtime in queue.runtimes] == [20, 30, 40]
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
