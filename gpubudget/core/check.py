@@ -131,10 +131,11 @@ def _check_node(node: Node) -> None:
         ripe = sum(attempt.gpus for attempt in node.ripe_attempts.values())
         _demand(ripe == node.ripe, f"budget {node.path} miscounts attempts past their minimum")
         for queue in node.queues.values():
-            _demand(bool(queue.entries), f"budget {node.path} keeps an empty queue")
-            _demand(queue.entries == sorted(queue.entries), f"a queue of budget {node.path} is out of order")
-            by_runtime = [entry for runtime in queue.runtimes for entry in queue.groups[runtime]]
-            _demand(sorted(by_runtime) == queue.entries, f"a queue of budget {node.path} disagrees with itself")
+            entries = queue.row.entries()
+            _demand(bool(entries), f"budget {node.path} keeps an empty queue")
+            _demand(entries == sorted(entries), f"a queue of budget {node.path} is out of order")
+            by_runtime = [entry for runtime in queue.runtimes for entry in queue.groups[runtime].entries()]
+            _demand(sorted(by_runtime) == entries, f"a queue of budget {node.path} disagrees with itself")
     line = (node.at0 * node.fold + node.order, node.slope * node.fold)
     _demand((node.height, node.climb) == line, f"budget {node.path} stands at a wrong height")
     _demand(mask == node.mask, f"budget {node.path} has the wrong mask")
@@ -143,7 +144,7 @@ def _check_node(node: Node) -> None:
         for attempt in leaf.ripe_attempts.values():
             where |= attempt.bits
     _demand(node.known_where in {-1, where}, f"budget {node.path} does not know where its work past its minimum runs")
-    waiting = [entry[3] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.entries]
+    waiting = [entry[3] for leaf in node.leaves() for queue in leaf.queues.values() for entry in queue.row.entries()]
     least = min((workload.spec.gpus * workload.min_runtime for workload in waiting), default=0)
     _demand(node.known_least in {-1, least}, f"budget {node.path} has the wrong least commitment")
 

@@ -166,7 +166,7 @@ def _budget_views(
 
 
 def _counts(leaf: Node, filler: Node) -> tuple[int, int, int]:
-    pending = sum(len(queue.entries) for node in (leaf, filler) for queue in node.queues.values())
+    pending = sum(len(queue.row) for node in (leaf, filler) for queue in node.queues.values())
     return leaf.spent.slope, filler.spent.slope, pending
 
 
@@ -176,7 +176,7 @@ def ranking(pool: Pool, now: int) -> list[Workload]:
     for root in (pool.budgets.root, pool.fillers.root, pool.stray):
         if root.mask:
             for leaf in [root] if root is pool.stray else in_rank_order(root, now, root.mask):
-                entries = sorted(entry for queue in leaf.queues.values() for entry in queue.entries)
+                entries = sorted(entry for queue in leaf.queues.values() for entry in queue.row.entries())
                 found += [entry[3] for entry in entries]
     return found
 

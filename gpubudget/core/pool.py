@@ -242,7 +242,7 @@ def dequeue(workload: Workload) -> None:
     for leaf, number in workload.queued:
         queue = leaf.queues[number]
         queue.discard(workload)
-        if not queue.entries:
+        if not len(queue.row):
             del leaf.queues[number]
             _clear(leaf, 1 << number)
         for node in leaf.up:

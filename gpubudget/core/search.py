@@ -101,7 +101,7 @@ def first_startable(
     if shape.hosts > 1:
         hosts = EVERY
     asked = _Asked(state, pool, leaf, shape, hosts, timid=timid)
-    head, shortest = queue.head(), queue.groups[queue.runtimes[0]][0][3]
+    head, shortest = queue.head(), queue.groups[queue.runtimes[0]].first()
     shorter = shortest.min_runtime < head.min_runtime
     kept = pool.reservation
     alike = kept is None or kept.leaf is not leaf  # else some may use the reserved hosts, and some may not
@@ -125,7 +125,7 @@ def _longest_possible(queue: Queue, below: int, asked: _Asked) -> int:
     low, high = 0, bisect_left(runtimes, below) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if asked.place(queue.groups[runtimes[middle]][0][3]) is None:
+        if asked.place(queue.groups[runtimes[middle]].first()) is None:
             high = middle - 1
         else:
             low = middle

@@ -54,12 +54,12 @@ def _add(of: Callable[[World], object], name: str, more: int) -> Callable[[World
 
 def _swap(world: World) -> None:
     (queue,) = world.leaf.queues.values()
-    queue.entries.reverse()
+    queue.row.listed.reverse()
 
 
 def _empty(world: World) -> None:
     (queue,) = world.leaf.queues.values()
-    queue.entries.clear()
+    queue.row.listed.clear()
 
 
 def _shorten(world: World) -> None:

@@ -22,10 +22,10 @@ def test_a_queue_keeps_its_order_and_knows_the_shortest() -> None:
     members = [workload("c", 30, 5), workload("b", 10, 5), workload("a", 20, 9), workload("d", 40, 9, priority=1)]
     for member in members:
         queue.add(member)
-    assert [entry[3].spec.id for entry in queue.entries] == ["d", "b", "c", "a"]
+    assert [entry[3].spec.id for entry in queue.row.entries()] == ["d", "b", "c", "a"]
     assert [runtime // MINUTE for runtime in queue.runtimes] == [10, 20, 30, 40]
     queue.discard(members[1])
-    assert [entry[3].spec.id for entry in queue.entries] == ["d", "c", "a"]
+    assert [entry[3].spec.id for entry in queue.row.entries()] == ["d", "c", "a"]
     assert [runtime // MINUTE for runtime in queue.runtimes] == [20, 30, 40]
 
 
@@ -41,9 +41,9 @@ def test_a_queue_answers_as_plain_sorting_would(work: list[tuple[int, int, int]]
     for member in members:
         queue.add(member)
     for number, member in enumerate(members):
-        if number in gone and len(queue.entries) > 1:
+        if number in gone and len(queue.row) > 1:
             queue.discard(member)
-    left = [entry[3] for entry in queue.entries]
+    left = [entry[3] for entry in queue.row.entries()]
     assert left == sorted(left, key=lambda one: one.rank)
     assert queue.head() is left[0]
     by_runtime = sorted(left, key=lambda one: (one.min_runtime, one.rank))
