@@ -114,7 +114,9 @@ class Queue:
         few = bisect_left(self.runtimes, min_runtime + 1)
         if few * few < len(self.row):
             return min([self.groups[runtime].first() for runtime in self.runtimes[:few]], key=_rank)
-        return next(entry[3] for entry in self.row.entries() if entry[3].min_runtime <= min_runtime)
+        listed = self.row.listed
+        places = range(self.row.gone, len(listed))
+        return next(listed[place][3] for place in places if listed[place][3].min_runtime <= min_runtime)
 
 
 def _rank(workload: Workload) -> Rank:
