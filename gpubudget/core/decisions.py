@@ -1,8 +1,8 @@
 """What the scheduler decides. Each carries its reason and the event that caused it.
 
 ``Start`` and ``Stop`` are orders to carry out; the others say what has become of a workload, a host or the budgets,
-so that a shell can record it. ``eventlog.py`` turns them into the public format. Those that are made for every
-workload have fields that are final instead of a class that is frozen, which takes twice as long to make.
+so that a shell can record it. ``eventlog.py`` turns them into the public format. The two that are made for every
+workload, ``Start`` and ``Stopped``, have final fields: a class that is frozen takes twice as long to make.
 """
 
 from __future__ import annotations
@@ -63,23 +63,16 @@ class Start:
         self.cause = cause
 
 
-@dataclass(slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Stop a running attempt: SIGTERM, the grace period, SIGKILL. ``Exited`` must follow."""
 
-    workload: Final[str]
-    attempt: Final[int]
-    reason: Final[StopReason]
-    beneficiary: Final[str | None]
+    workload: str
+    attempt: int
+    reason: StopReason
+    beneficiary: str | None
     """The workload it is preempted for."""
-    cause: Final[Event]
-
-    def __init__(self, workload: str, attempt: int, reason: StopReason, beneficiary: str | None, cause: Event) -> None:
-        self.workload = workload
-        self.attempt = attempt
-        self.reason = reason
-        self.beneficiary = beneficiary
-        self.cause = cause
+    cause: Event
 
 
 @dataclass(slots=True, init=False)
@@ -100,20 +93,14 @@ class Stopped:
         self.cause = cause
 
 
-@dataclass(slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """The workload waits again in its budget. ``held`` says why it cannot be ranked, if it cannot."""
 
-    workload: Final[str]
-    reason: Final[str]
-    held: Final[str]
-    cause: Final[Event]
-
-    def __init__(self, workload: str, reason: str, held: str, cause: Event) -> None:
-        self.workload = workload
-        self.reason = reason
-        self.held = held
-        self.cause = cause
+    workload: str
+    reason: str
+    held: str
+    cause: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +133,15 @@ class Reserve:
     cause: Event
 
 
-@dataclass(slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A workload will start on these hosts as soon as the attempts named have ended."""
 
-    workload: Final[str]
-    pool: Final[str]
-    hosts: Final[tuple[str, ...]]
-    preempted: Final[tuple[tuple[str, int], ...]]
-    cause: Final[Event]
-
-    def __init__(
-        self, workload: str, pool: str, hosts: tuple[str, ...], preempted: tuple[tuple[str, int], ...], cause: Event
-    ) -> None:
-        self.workload = workload
-        self.pool = pool
-        self.hosts = hosts
-        self.preempted = preempted
-        self.cause = cause
+    workload: str
+    pool: str
+    hosts: tuple[str, ...]
+    preempted: tuple[tuple[str, int], ...]
+    cause: Event
 
 
 @dataclass(frozen=True, slots=True)

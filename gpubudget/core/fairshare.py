@@ -127,11 +127,11 @@ def worth_asking(
     ``node`` is the ``last`` to be looked at.
     """
     top = -1
-    losers: list[Node] = []
+    losers: set[Node] = set()  # who has something to lose, and is not asked
     for child in node.children:
         if child.ripe and (hosts == EVERY or child.where() & hosts):
             height = child.height + child.climb * now
-            losers.append(child)
+            losers.add(child)
             if height > top:  # noqa: PLR1730 - a call of max costs more than all of this
                 top = height
     found: list[tuple[int, Node, bool]] = []
@@ -143,12 +143,11 @@ def worth_asking(
             if may_here or child.mask & easy or (child.children and child in losers):
                 found.append((height, child, may_here))
                 worst = max(worst, height)
-    if losers and (found or not last):
-        asked = [child for _, child, _ in found]
-        for child in losers:
-            height = child.height + child.climb * now
-            if (height < worst or not last) and child not in asked:
-                found.append((height, child, False))
+                losers.discard(child)
+    for child in losers:
+        height = child.height + child.climb * now
+        if height < worst or not last:
+            found.append((height, child, False))
     if len(found) > 1:
         found.sort()  # no two siblings have the same number
         found.reverse()
