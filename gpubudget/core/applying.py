@@ -89,8 +89,7 @@ def _successor(old: Ranking, state: State, root: Node, renames: dict[str, str], 
     for path, leaf in old.leaves.items():
         target = moves[leaf] = new.leaves[destination(path, renames, state.paths)]
         target.tail += leaf.tail
-        target.spent.at0 += leaf.spent.at0
-        target.spent.slope += leaf.spent.slope
+        target.spent.absorb(leaf.spent)
         target.ripe_attempts |= leaf.ripe_attempts
         for node in target.up:
             node.charge(leaf.at0)

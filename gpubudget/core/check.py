@@ -168,10 +168,10 @@ def _check_ledger(state: State, pool: Pool) -> None:
         for leaf in ranking.leaves.values():
             expected = slopes[id(leaf)] - leaf.tail
             _demand(leaf.slope == expected, f"budget {leaf.path}: slope {leaf.slope}, not {expected}")
-            _demand(leaf.usage(state.now) >= 0, f"budget {leaf.path}: usage below zero")
+            _demand(leaf.usage(ranking.ledger.clock(state.now)) >= 0, f"budget {leaf.path}: usage below zero")
             ends = (
                 leaf.held
-                == leaf.spent.slope
+                == leaf.spent.gpus
                 == sum(a.gpus for a in _attempts(pool) if a.leaf is leaf and a.started is not None)
             )
             _demand(ends, f"budget {leaf.path}: it holds other GPUs than its attempts")

@@ -111,6 +111,7 @@ class _Moment:
         self.now = now
         self._changes: Counter[int] = Counter()
         ledger = pool.budgets.ledger
+        self._at = ledger.clock(now)
         for time, leaf, gpus in ledger.edges:
             if time + ledger.lookback > now:
                 break
@@ -125,7 +126,7 @@ class _Moment:
             self._changes[id(node)] += gpu_time
 
     def usage(self, node: Node) -> int:
-        return node.usage(self.now) + self._changes[id(node)]
+        return node.usage(self._at) + self._changes[id(node)]
 
 
 def _budget_views(
@@ -167,15 +168,16 @@ def _budget_views(
 
 def _counts(leaf: Node, filler: Node) -> tuple[int, int, int]:
     pending = sum(len(queue.row) for node in (leaf, filler) for queue in node.queues.values())
-    return leaf.spent.slope, filler.spent.slope, pending
+    return leaf.spent.gpus, filler.spent.gpus, pending
 
 
 def ranking(pool: Pool, now: int) -> list[Workload]:
     """All that waits in a pool, best-ranked first."""
     found: list[Workload] = []
-    for root in (pool.budgets.root, pool.fillers.root, pool.stray):
+    fillers = pool.fillers.ledger
+    for root, ledger in ((pool.budgets.root, pool.budgets.ledger), (pool.fillers.root, fillers), (pool.stray, fillers)):
         if root.mask:
-            for leaf in [root] if root is pool.stray else in_rank_order(root, now, root.mask):
+            for leaf in [root] if root is pool.stray else in_rank_order(root, ledger.clock(now), root.mask):
                 entries = sorted(entry for queue in leaf.queues.values() for entry in queue.row.entries())
                 found += [entry[3] for entry in entries]
     return found
@@ -239,7 +241,7 @@ def _explain_waiting(state: State, workload: Workload, pool: Pool, now: int) -> 
     if kept is not None and blocked:
         names = ", ".join(host.name for host in pool.hosts_of(blocked))
         reason += f"; {names} {'is' if blocked.bit_count() == 1 else 'are'} kept for {kept.workload.spec.id}"
-    path = _standings(leaf, now)
+    path = _standings(leaf, pool.budgets.ledger.clock(now))
     return Explanation(workload.spec.id, workload.state, reason, pool.name, rank, len(order), start, estimate, path)
 
 
@@ -270,12 +272,12 @@ def _why_waiting(workload: Workload, pool: Pool, leaf: Node, rank: int, waiting:
     return f"{room}; {place}"
 
 
-def _standings(leaf: Node, now: int) -> tuple[Standing, ...]:
+def _standings(leaf: Node, at: int) -> tuple[Standing, ...]:
     found = []
     for node in reversed(leaf.up[:-1]):
         siblings = node.parent.children if node.parent else []
-        mine = node.height + node.climb * now
-        better = [s for s in siblings if s.mask and s is not node and s.height + s.climb * now < mine]
-        better.sort(key=lambda s: s.height + s.climb * now)
-        found.append(Standing(node.path, node.share, node.usage(now), tuple(s.path for s in better)))
-    return tuple(found) or (Standing(ROOT, Fraction(1), leaf.usage(now), ()),)
+        mine = node.height + node.climb * at
+        better = [s for s in siblings if s.mask and s is not node and s.height + s.climb * at < mine]
+        better.sort(key=lambda s: s.height + s.climb * at)
+        found.append(Standing(node.path, node.share, node.usage(at), tuple(s.path for s in better)))
+    return tuple(found) or (Standing(ROOT, Fraction(1), leaf.usage(at), ()),)

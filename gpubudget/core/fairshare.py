@@ -5,6 +5,8 @@ shares of siblings written over one denominator as whole weights ``w``, usage ov
 ``usage * (M / w)`` for any common multiple ``M`` of the weights: no division and no rounding. A sibling without a
 share ranks after all others, whatever it uses. What a budget with children keeps for itself takes part as one more
 sibling, so the same split gives the same order at any depth.
+
+``at`` is a time as the lines of the ledger count it (``Ledger.clock``), in all that is here.
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ class Ranking:
         self.root = root
         self.ledger = ledger
         self.leaves = {leaf.path: leaf for leaf in root.leaves()}
+
+    def move_zero(self, now: int, stray: Node | None = None) -> None:
+        """Let its lines count time from ``now`` on, and that of ``stray``, which its ledger keeps too."""
+        leaves = (*self.leaves.values(), stray)
+        self.ledger.move_zero(now, {node for leaf in leaves if leaf is not None for node in leaf.up})
 
 
 def grow(budget: Budget, pool: str, now: int, parent: Node | None = None) -> Node:
@@ -73,13 +80,13 @@ def parting(one: Node, other: Node) -> tuple[Node, Node]:
     raise AssertionError(f"{one.path} and {other.path} do not part")
 
 
-def outranks(one: Node, other: Node, now: int) -> bool:
+def outranks(one: Node, other: Node, at: int) -> bool:
     """Whether work of leaf ``one`` ranks before work of leaf ``other``."""
     a, b = parting(one, other)
-    return a.height + a.climb * now < b.height + b.climb * now
+    return a.height + a.climb * at < b.height + b.climb * at
 
 
-def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
+def in_rank_order(node: Node, at: int, mask: int) -> Iterator[Node]:
     """The leaves below ``node`` where a shape of ``mask`` waits, best-ranked first.
 
     Ranks are read when a budget's children are reached.
@@ -90,7 +97,7 @@ def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
         if not node.children:
             yield node
             continue
-        ranked = [(child.height + child.climb * now, child) for child in node.children if child.mask & mask]
+        ranked = [(child.height + child.climb * at, child) for child in node.children if child.mask & mask]
         if len(ranked) > 1:
             ranked.sort()  # no two siblings have the same number
             ranked.reverse()
@@ -98,14 +105,14 @@ def in_rank_order(node: Node, now: int, mask: int) -> Iterator[Node]:
             stack.append(child)
 
 
-def first_in_rank(node: Node, now: int, mask: int) -> Node:
+def first_in_rank(node: Node, at: int, mask: int) -> Node:
     """The best-ranked leaf below ``node`` where a shape of ``mask`` waits; there must be one."""
     while node.children:
         best: Node | None = None
         least = 0
         for child in node.children:
             if child.mask & mask:
-                height = child.height + child.climb * now
+                height = child.height + child.climb * at
                 if best is None or height < least:
                     best, least = child, height
         if best is None:
@@ -115,7 +122,7 @@ def first_in_rank(node: Node, now: int, mask: int) -> Node:
 
 
 def worth_asking(
-    node: Node, now: int, easy: int, hard: int, hosts: int, *, may: bool, last: bool
+    node: Node, at: int, easy: int, hard: int, hosts: int, *, may: bool, last: bool
 ) -> list[tuple[int, Node, bool]]:
     """The children of ``node`` that are worth asking for workloads to start, worst-ranked first.
 
@@ -130,7 +137,7 @@ def worth_asking(
     losers: set[Node] = set()  # who has something to lose, and is not asked
     for child in node.children:
         if child.ripe and (hosts == EVERY or child.where() & hosts):
-            height = child.height + child.climb * now
+            height = child.height + child.climb * at
             losers.add(child)
             if height > top:  # noqa: PLR1730 - a call of max costs more than all of this
                 top = height
@@ -138,14 +145,14 @@ def worth_asking(
     worst = -1
     for child in node.children:
         if child.mask & (easy | hard):
-            height = child.height + child.climb * now
+            height = child.height + child.climb * at
             may_here = not child.starved and (may or height + child.least() * child.fold < top)
             if may_here or child.mask & easy or (child.children and child in losers):
                 found.append((height, child, may_here))
                 worst = max(worst, height)
                 losers.discard(child)
     for child in losers:
-        height = child.height + child.climb * now
+        height = child.height + child.climb * at
         if height < worst or not last:
             found.append((height, child, False))
     if len(found) > 1:
@@ -154,7 +161,7 @@ def worth_asking(
     return found
 
 
-def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Node]:
+def legal_siblings(leaf: Node, commitment: int, at: int, hosts: int) -> set[Node]:
     """The budgets whose attempts past their minimum may be stopped for work of ``leaf``; those below them included.
 
     Only those with such attempts on one of ``hosts`` are looked at. Such a budget must still rank below, where the
@@ -166,12 +173,12 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
         return found
     node, parent = leaf, leaf.parent
     while parent is not None:
-        mine = node.height + node.climb * now - node.tie + commitment * node.fold
+        mine = node.height + node.climb * at - node.tie + commitment * node.fold
         for sibling in parent.children:
             if (
                 sibling.ripe
                 and sibling is not node
-                and mine < sibling.height + sibling.climb * now - sibling.tie
+                and mine < sibling.height + sibling.climb * at - sibling.tie
                 and (hosts == EVERY or sibling.where() & hosts)
             ):
                 found.add(sibling)
@@ -179,17 +186,17 @@ def legal_siblings(leaf: Node, commitment: int, now: int, hosts: int) -> set[Nod
     return found
 
 
-def somebody_may_stop(leaf: Node, now: int) -> bool:
+def somebody_may_stop(leaf: Node, at: int) -> bool:
     """Whether something waits that may have attempts of ``leaf`` past their minimum stopped."""
     theirs, parent = leaf, leaf.parent
     while parent is not None:
-        height = theirs.height + theirs.climb * now - theirs.tie
+        height = theirs.height + theirs.climb * at - theirs.tie
         for sibling in parent.children:
             if (
                 sibling.mask
                 and sibling is not theirs
                 and not sibling.starved
-                and sibling.height + sibling.climb * now - sibling.tie + sibling.least() * sibling.fold < height
+                and sibling.height + sibling.climb * at - sibling.tie + sibling.least() * sibling.fold < height
             ):
                 return True
         theirs, parent = parent, parent.parent
@@ -197,7 +204,7 @@ def somebody_may_stop(leaf: Node, now: int) -> bool:
 
 
 class Crossing:
-    """When one budget ranks below another, as a straight line in time: while ``start + slope * t`` is above zero.
+    """When one budget ranks below another, as a straight line in time: while ``start + slope * at`` is above zero.
 
     ``later`` is the slope once the protections of today are over; until then occupancy that is committed adds nothing.
     """

@@ -363,7 +363,7 @@ def protection_ended(state: State, attempt: Attempt) -> None:
         return
     if not attempt.lane:
         ripen(attempt)
-        useful = somebody_may_stop(attempt.leaf, state.now)
+        useful = somebody_may_stop(attempt.leaf, pool.budgets.ledger.clock(state.now))
         for host in attempt.hosts:
             before = host.rooms
             pool.refresh(host)

@@ -118,7 +118,8 @@ def _try_alone(state: State, workload: Workload) -> None:
 
 def _leads(pool: Pool, workload: Workload, leaf: Node, now: int) -> bool:
     """Whether no other allocated workload that waits ranks before ``workload``, which waits in ``leaf``."""
-    if first_in_rank(pool.budgets.root, now, pool.budgets.root.mask) is not leaf:
+    root = pool.budgets.root
+    if first_in_rank(root, pool.budgets.ledger.clock(now), root.mask) is not leaf:
         return False
     return all(queue.head().rank >= workload.rank for queue in leaf.queues.values())
 
@@ -167,7 +168,7 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     only budgets are asked that rank before those whose attempts would have to go. Gangs on several hosts that would
     need it are left to the full passes, but for the one that has the reservation.
     """
-    root, now = pool.budgets.root, state.now
+    root, at = pool.budgets.root, pool.budgets.ledger.clock(state.now)
     if not root.mask or not hosts:
         return False
     easy = pool.fitting(UNALLOCATED, root.mask & ~pool.timid, hosts)
@@ -178,17 +179,17 @@ def _start_one(state: State, pool: Pool, hosts: int) -> bool:
     if not easy | hard:
         return False
     if not hard:
-        first = first_in_rank(root, now, easy)
+        first = first_in_rank(root, at, easy)
         if _start_in(state, pool, first, easy, hosts, easy):  # as mostly it can
             return True
-        others = (leaf for leaf in in_rank_order(root, now, easy) if leaf is not first)
+        others = (leaf for leaf in in_rank_order(root, at, easy) if leaf is not first)
         return any(_start_in(state, pool, leaf, easy, hosts, easy) for leaf in others)
     contest = Contest(pool, hard, hosts)
     walk = [(0, root, False)]
     while walk:
         _, leaf, may_stop = walk.pop()
         if leaf.children:
-            walk += worth_asking(leaf, now, easy, hard, hosts, may=may_stop, last=not walk)
+            walk += worth_asking(leaf, at, easy, hard, hosts, may=may_stop, last=not walk)
             continue
         if leaf.ripe:
             contest.passes(leaf)
@@ -286,7 +287,7 @@ def _first(state: State, pool: Pool) -> None:
     if kept is not None and now < kept.start and _leads(pool, kept.workload, kept.leaf, now):
         return
     tries = 0
-    for leaf in in_rank_order(root, now, root.mask):
+    for leaf in in_rank_order(root, pool.budgets.ledger.clock(now), root.mask):
         for number in _by_head(leaf, leaf.mask):
             shape, timid = pool.kinds[number]
             workload = leaf.queues[number].head()
@@ -339,7 +340,7 @@ def _unallocated(state: State, pool: Pool) -> None:
 
 
 def _fill(state: State, pool: Pool, root: Node, fits: int) -> bool:
-    leaf = root if root is pool.stray else first_in_rank(root, state.now, fits)
+    leaf = root if root is pool.stray else first_in_rank(root, pool.fillers.ledger.clock(state.now), fits)
     number = _by_head(leaf, fits)[0]
     workload = leaf.queues[number].head()
     return _prefers_another(state, pool, workload) or _try(state, pool, workload, leaf, pool.kinds[number][0])

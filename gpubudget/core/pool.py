@@ -19,6 +19,9 @@ from gpubudget.units import count
 
 _READY: Final = HostState.READY  # to look it up in its class takes a while, and this is done for every change of a host
 
+_LONG: Final = 1 << 29
+"""About six days: the longest time that lines count. The compiled build multiplies numbers below twice that quickly."""
+
 NOBODY = Budget("/", Shares(Fraction(1)))
 """The tree of a pool that no tree names."""
 
@@ -92,6 +95,9 @@ class Pool:
 
     def slide(self, now: int) -> None:
         """Let the lookback window of every ledger slide to ``now``."""
+        if self.budgets.ledger.clock(now) > _LONG:
+            self.budgets.move_zero(now)
+            self.fillers.move_zero(now, self.stray)
         edges = self.budgets.ledger.edges
         if edges and edges[0][0] <= now - self.budgets.ledger.lookback:
             self.budgets.ledger.advance(now)

@@ -34,7 +34,7 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
     """
     if leaf.starved:
         return None
-    claimant = _Claimant(leaf, shape.hosts * shape.each * workload.min_runtime, now)
+    claimant = _Claimant(pool, leaf, shape.hosts * shape.each * workload.min_runtime, now)
     found: list[tuple[int, int, bool, Host]] = []
     latest = FAR  # when enough hosts that were looked at can give their GPUs
     wanted, each = shape.hosts, shape.each
@@ -52,7 +52,7 @@ def forecast(pool: Pool, workload: Workload, leaf: Node, shape: Shape, now: int,
                 del found[wanted:]
                 if found[-1][0] < latest:
                     latest = found[-1][0]
-                    soon = claimant.may_win(pool, latest)
+                    soon = claimant.may_win(latest)
     if len(found) < wanted:
         return None
     return Forecast(found[-1][0], [one[3] for one in found], any(one[2] for one in found))
@@ -68,10 +68,11 @@ def blocked_hosts(
     """
     hosts &= kept.bits
     holder = kept.workload
-    if not hosts or (workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now)):
+    at = pool.budgets.ledger.clock(now)
+    if not hosts or (workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, at)):
         return 0
     shape, each = holder.shapes[pool.name], workload.shapes[pool.name].each
-    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * holder.min_runtime, now)
+    claimant = _Claimant(pool, kept.leaf, shape.hosts * shape.each * holder.min_runtime, now)
     until = now + workload.min_runtime + grace
     if until <= kept.start and claimant.may_stop(leaf, until) == until:
         return 0
@@ -89,7 +90,7 @@ def can_keep(pool: Pool, kept: Reservation, attempt: Attempt, now: int, grace: i
         return True
     hosts = [host for host in attempt.hosts if kept.bits & host.bit]
     shape = kept.workload.shapes[pool.name]
-    claimant = _Claimant(kept.leaf, shape.hosts * shape.each * kept.workload.min_runtime, now)
+    claimant = _Claimant(pool, kept.leaf, shape.hosts * shape.each * kept.workload.min_runtime, now)
     until = now + attempt.workload.min_runtime + (grace if attempt.promised else 0)
     if until <= kept.start and claimant.may_stop(attempt.leaf, until) == until:
         return True
@@ -106,10 +107,11 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
     holder = kept.workload
     if holder is workload or leaf.up[-2] is not kept.leaf.up[-2]:
         return False
-    if workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, now):
+    at = pool.budgets.ledger.clock(now)
+    if workload.rank < holder.rank if leaf is kept.leaf else outranks(leaf, kept.leaf, at):
         return False
     if not pool.lane.admits(workload.spec) and _costs_the_turn(
-        kept.leaf, leaf, workload.spec.gpus * workload.min_runtime, now
+        kept.leaf, leaf, workload.spec.gpus * workload.min_runtime, at
     ):
         return True
     if kept.estimate or now >= kept.start:
@@ -117,7 +119,7 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
     each = holder.shapes[pool.name].each
 
     def holds(commitment: int) -> bool:
-        claimant = _Claimant(kept.leaf, commitment, now)
+        claimant = _Claimant(pool, kept.leaf, commitment, now)
         return all(claimant.room_by(host, kept.start) >= each for host in kept.hosts)
 
     own = holder.spec.gpus * holder.min_runtime
@@ -125,15 +127,15 @@ def puts_off(pool: Pool, kept: Reservation, workload: Workload, leaf: Node, now:
     return not holds(own + charge) and holds(own)
 
 
-def _costs_the_turn(holder: Node, leaf: Node, commitment: int, now: int) -> bool:
+def _costs_the_turn(holder: Node, leaf: Node, commitment: int, at: int) -> bool:
     """Whether a budget above both leaves would, once charged, rank behind a sibling where something waits."""
     for node in holder.up:
         if node.parent is None or node not in leaf.up:
             continue
-        height = node.height + node.climb * now
+        height = node.height + node.climb * at
         after = height + commitment * node.fold
         for sibling in node.parent.children:
-            if sibling.mask and height < sibling.height + sibling.climb * now < after:
+            if sibling.mask and height < sibling.height + sibling.climb * at < after:
                 return True
     return False
 
@@ -152,7 +154,8 @@ _READY: Final = HostState.READY
 class _Claimant:
     """One who waits for GPUs: whom may it stop, and when. What it learns of a budget it remembers."""
 
-    def __init__(self, leaf: Node, commitment: int, now: int) -> None:
+    def __init__(self, pool: Pool, leaf: Node, commitment: int, now: int) -> None:
+        self.budgets = pool.budgets
         self.leaf = leaf
         self.commitment = commitment
         self.now = now
@@ -164,7 +167,9 @@ class _Claimant:
         crossing = self._crossings.get(victim)
         if crossing is None:
             crossing = self._crossings[victim] = crossing_of(self.leaf, self.commitment, victim)
-        return crossing.first(earliest)
+        zero = self.budgets.ledger.zero
+        found = crossing.first(earliest - zero)
+        return None if found is None else found + zero
 
     def _today(self, victim: Node) -> int:
         """When those of ``victim`` that are past their minimum today may be stopped; ``FAR`` if never."""
@@ -174,10 +179,10 @@ class _Claimant:
             known = self._soonest[victim] = FAR if found is None else found
         return known
 
-    def may_win(self, pool: Pool, before: int) -> int:
+    def may_win(self, before: int) -> int:
         """The bits of the hosts on which attempts past their minimum today may be stopped ``before`` a time."""
         found = 0
-        for leaf in pool.budgets.leaves.values():
+        for leaf in self.budgets.leaves.values():
             if leaf.ripe and self._today(leaf) < before:
                 found |= leaf.where()
         return found

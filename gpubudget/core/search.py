@@ -41,7 +41,7 @@ def find_place(
     if not timid:
         easy = index.sets[UNALLOCATED][each] & hosts
         if not enough(easy, wanted):  # some of allocated work must go
-            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
+            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, pool.budgets.ledger.clock(now), hosts)
             useful &= reclaim.where(legal) | easy
             if not enough(useful, wanted):
                 return None
@@ -56,7 +56,7 @@ def find_place(
     found = reclaim.unallocated(pool, shape, hosts, now)
     if found is None and pool.budgets.root.ripe and enough(can_have & hosts, wanted):
         if legal is None:
-            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, now, hosts)
+            legal = legal_siblings(leaf, wanted * each * workload.min_runtime, pool.budgets.ledger.clock(now), hosts)
         found = reclaim.ripe(pool, shape, legal, hosts, now) if legal else None
     return found
 

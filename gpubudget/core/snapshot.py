@@ -110,18 +110,19 @@ def _load_ledger(ledger: Ledger[Any], data: Data, leaves: dict[str, Any]) -> Non
 
 def _save_ranking(ranking: Ranking, stray: Node | None) -> Data:
     leaves = [*ranking.leaves.values(), *([] if stray is None else [stray])]
-    lines = {n.path: [n.at0, n.slope, n.tail, n.spent.at0, n.spent.slope] for n in leaves}
+    zero = ranking.ledger.zero
+    lines = {n.path: [n.at0 - n.slope * zero, n.slope, n.tail, n.spent.read(0), n.spent.gpus] for n in leaves}
     return {"ledger": _save_ledger(ranking.ledger, "path"), "leaves": lines}
 
 
 def _load_ranking(ranking: Ranking, data: Data, stray: Node | None) -> None:
     leaves = ranking.leaves if stray is None else {**ranking.leaves, _STRAY: stray}
-    for path, (at0, slope, tail, spent_at0, spent_slope) in data["leaves"].items():
+    for path, (at0, slope, tail, spent_at0, spent_gpus) in data["leaves"].items():
         leaf = leaves[path]
         leaf.tail = tail
-        leaf.spent = Meter(spent_at0, spent_slope)
+        leaf.spent = Meter(spent_at0, spent_gpus)
         for node in leaf.up:
-            node.held += spent_slope
+            node.held += spent_gpus
             node.charge(at0)
             node.turn(slope, 0)
     _load_ledger(ranking.ledger, data["ledger"], leaves)
@@ -134,7 +135,7 @@ def _save_pool(pool: Pool) -> Data:
     kept = pool.reservation
     return {
         "name": pool.name,
-        "meters": {name: [getattr(pool, name).at0, getattr(pool, name).slope] for name in _METERS},
+        "meters": {name: [getattr(pool, name).read(0), getattr(pool, name).gpus] for name in _METERS},
         "last_pass": pool.last_pass,
         "due": pool.due,
         "grown": pool.grown,

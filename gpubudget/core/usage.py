@@ -4,6 +4,9 @@ Usage is a straight line between changes, so each budget keeps two integers: ``u
 touches a budget and its ancestors only, whatever the length of the history. Time is milliseconds, GPU-time is
 GPU-milliseconds. The ledger knows nothing of shares, hosts or workloads.
 
+Lines count time from a zero of their own, which is moved now and then: with the milliseconds since 1970 every reading
+would multiply numbers that are too long to be quick.
+
 An attempt of ``g`` GPUs with minimum runtime ``m`` that starts at ``s`` and ends at ``e`` changes its budget's line so:
 
 - at ``s``: ``g * m`` is charged at once. While it is protected, occupancy grows exactly as fast as the commitment
@@ -21,25 +24,33 @@ from typing import Generic, TypeVar
 
 
 class Meter:
-    """An integral over time that is read at any moment: GPU-milliseconds of a number of GPUs that changes."""
+    """An integral over time that is read at any moment: GPU-milliseconds of a number of GPUs that changes.
 
-    __slots__ = ("at0", "slope")
+    ``value`` is what it was at ``since``, the time of the last change.
+    """
 
-    def __init__(self, at0: int = 0, slope: int = 0) -> None:
-        self.at0 = at0
-        self.slope = slope
+    __slots__ = ("gpus", "since", "value")
+
+    def __init__(self, at0: int = 0, gpus: int = 0) -> None:
+        self.value = at0
+        self.gpus = gpus
+        self.since = 0
 
     def change(self, gpus: int, now: int) -> None:
         """From ``now`` on there are ``gpus`` more (or fewer)."""
-        self.slope += gpus
-        if gpus >= 0:
-            self.at0 -= gpus * now
-        else:
-            self.at0 += -gpus * now
+        self.value += self.gpus * (now - self.since)
+        self.gpus += gpus
+        self.since = now
 
     def read(self, now: int) -> int:
         """GPU-milliseconds until ``now``."""
-        return self.at0 + self.slope * now
+        return self.value + self.gpus * (now - self.since)
+
+    def absorb(self, other: Meter) -> None:
+        """Count what ``other`` counted and counts, too."""
+        self.value = self.read(other.since) + other.value
+        self.gpus += other.gpus
+        self.since = other.since
 
 
 class Line:
@@ -60,14 +71,19 @@ class Line:
         self.climb = 0
         self.up: tuple[Line, ...] = (self,)
 
-    def usage(self, now: int) -> int:
-        """GPU-milliseconds charged to it and all below, at ``now``."""
-        return self.at0 + self.slope * now
+    def usage(self, at: int) -> int:
+        """GPU-milliseconds charged to it and all below, at a time that counts from its zero."""
+        return self.at0 + self.slope * at
 
     def charge(self, gpu_time: int) -> None:
         """Usage is ``gpu_time`` GPU-milliseconds more from now on."""
         self.at0 += gpu_time
         self.height += gpu_time * self.fold
+
+    def move_zero(self, step: int) -> None:
+        """Count time from ``step`` milliseconds later on."""
+        self.at0 += self.slope * step
+        self.height += self.climb * step
 
     def turn(self, gpus: int, at: int) -> None:
         """From the moment ``at`` on usage grows by ``gpus`` more."""
@@ -91,20 +107,32 @@ class Ledger(Generic[L]):
     """Moves the lines of one pool's budgets. ``horizon`` is the moment before which nothing is known.
 
     The window reaches from ``max(now - lookback, horizon)`` to now. ``edges`` are the changes of occupancy inside it,
-    oldest first, each (time, leaf, GPUs).
+    oldest first, each (time, leaf, GPUs). ``zero`` is the moment from which its lines count time.
     """
 
-    __slots__ = ("edges", "horizon", "lookback")
+    __slots__ = ("edges", "horizon", "lookback", "zero")
 
     def __init__(self, lookback: int, horizon: int) -> None:
         self.lookback = lookback
         self.horizon = horizon
+        self.zero = 0
         self.edges: deque[tuple[int, L, int]] = deque()
+
+    def clock(self, now: int) -> int:
+        """``now`` as its lines count time."""
+        return now - self.zero
+
+    def move_zero(self, now: int, lines: Iterable[L]) -> None:
+        """Count time from ``now`` on in all its ``lines``."""
+        step = self.clock(now)
+        self.zero = now
+        for line in lines:
+            line.move_zero(step)
 
     def occupy(self, leaf: L, gpus: int, now: int) -> None:
         """From ``now`` on ``leaf`` holds ``gpus`` more (or fewer), with nothing committed."""
         for node in leaf.up:
-            node.turn(gpus, now)
+            node.turn(gpus, now - self.zero)
         self.edges.append((now, leaf, gpus))
 
     def commit(self, leaf: L, gpu_time: int) -> None:
@@ -119,7 +147,7 @@ class Ledger(Generic[L]):
     def end_protection(self, leaf: L, gpus: int, at: int) -> None:
         """The commitment of ``gpus`` is used up at ``at``; from then on occupancy counts as it runs."""
         for node in leaf.up:
-            node.turn(gpus, at)
+            node.turn(gpus, at - self.zero)
 
     def stop_protected(self, leaf: L, gpus: int, now: int, protected_until: int) -> None:
         """``leaf`` lets go of ``gpus`` before their protection ended: the rest of the commitment is given back."""
@@ -137,7 +165,7 @@ class Ledger(Generic[L]):
             edges.popleft()
             leaf.tail += gpus
             for node in leaf.up:
-                node.turn(-gpus, time + lookback)
+                node.turn(-gpus, time + lookback - self.zero)
 
     def set_lookback(self, lookback: int, now: int, leaves: Iterable[L]) -> None:
         """Change the window's length at ``now``.
@@ -153,7 +181,7 @@ class Ledger(Generic[L]):
                 if leaf.tail:
                     self.edges.appendleft((start, leaf, leaf.tail))
                     for node in leaf.up:
-                        node.turn(leaf.tail, now)
+                        node.turn(leaf.tail, now - self.zero)
                     leaf.tail = 0
         elif shrink > 0:
             for leaf in leaves:

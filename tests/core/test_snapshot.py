@@ -140,3 +140,22 @@ def test_data_of_another_version_is_refused(data: dict[str, int], told: str) -> 
     """Nobody guesses what it means."""
     with pytest.raises(InvalidInputError, match=f"a snapshot of version {told} cannot be read; this program writes 1"):
         Scheduler.restore(data)
+
+
+def test_after_weeks_usage_is_exact_and_a_restart_changes_nothing() -> None:
+    """Though lines do not count time from where they did: what fills free GPUs is counted so, too."""
+    small = Small({"a": "1/2", "b": "1/2"}, hosts=2)
+    small.submit("a1", "a", 8, 60)
+    small.submit("b1", "b", 4, 60)
+    small.submit("s1", None, 4, 0)
+    for more, days in ((1, 1), (4, 5), (8, 7), (7, 7)):
+        small.wait(more * 24 * 60)
+        week = days * 24 * 60
+        assert (small.usage("a"), small.usage("b")) == (8 * week, 4 * week)
+        ledger = small.scheduler.state.pools["p"].fillers.ledger
+        assert small.scheduler.state.pools["p"].stray.usage(ledger.clock(small.now * MINUTE)) == 4 * week * MINUTE
+        before = small.scheduler.snapshot()
+        small.restart()
+        small.scheduler.check()
+        assert small.scheduler.snapshot() == before
+    assert small.submit("b2", "b", 8, 60)[0] == "stop a1/1 preempted for b2"

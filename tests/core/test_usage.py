@@ -75,6 +75,12 @@ class Books:
         self.lookback = lookback
         self.begin = max(self.begin, self.now - lookback)
 
+    def move_zero(self) -> None:
+        self.ledger.move_zero(self.now, [self.root, *self.leaves])
+
+    def usage(self, line: Line) -> int:
+        return line.usage(self.ledger.clock(self.now))
+
     def expected(self, leaves: list[Line]) -> int:
         """Occupancy inside the window, and what is committed ahead."""
         total = 0
@@ -90,6 +96,7 @@ STEP = st.one_of(
     st.tuples(st.just("start"), st.integers(0, 1), st.integers(1, 8), st.sampled_from([0, 1, 10, 40, 150])),
     st.tuples(st.just("stop"), st.integers(0, 5)),
     st.tuples(st.just("change_window"), st.sampled_from([20, 50, 100, 200])),
+    st.tuples(st.just("move_zero")),
     st.tuples(st.just("pass_time"), st.sampled_from([0, 1, 7, 30, 60])),
 )
 
@@ -97,13 +104,13 @@ STEP = st.one_of(
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.lists(STEP, max_size=30), st.sampled_from([20, 100]))
 def test_usage_is_what_an_integration_gives(steps: list[tuple[Any, ...]], lookback: int) -> None:
-    """Starts, stops, ends of protection, a sliding window and windows that become longer or shorter."""
+    """Starts, stops, ends of protection, a sliding window, windows that become longer or shorter, another zero."""
     books = Books(lookback)
     for name, *arguments in [*steps, ("pass_time", 5)]:
         getattr(books, name)(*arguments)
         for leaf in books.leaves:
-            assert leaf.usage(books.now) == books.expected([leaf])
-        assert books.root.usage(books.now) == books.expected(books.leaves)
+            assert books.usage(leaf) == books.expected([leaf])
+        assert books.usage(books.root) == books.expected(books.leaves)
         assert books.ledger.observed(books.now) == books.now - books.begin
 
 
@@ -147,3 +154,10 @@ def test_a_meter_is_an_integral() -> None:
     meter.change(8, 100)
     meter.change(-3, 110)
     assert meter.read(120) == 8 * 10 + 5 * 10
+    other = Meter(7)
+    other.change(2, 115)
+    for one, two in ((meter, other), (other, meter)):
+        both = Meter()
+        both.absorb(one)
+        both.absorb(two)
+        assert both.read(120) == meter.read(120) + other.read(120)
