@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -51,12 +51,19 @@ class Did:
         )  # fmt: skip
 
 
-def tree(shares: dict[str, str], *, pools: Sequence[str] = ("p",), lookback: int = 7 * DAY) -> Tree:
-    """Budgets by path, each with its share of its parent, parents first."""
+def tree(
+    shares: dict[str, str],
+    *,
+    pools: Sequence[str] = ("p",),
+    lookback: int = 7 * DAY,
+    previously: Mapping[str, str] | None = None,
+) -> Tree:
+    """Budgets by path, each with its share of its parent, parents first; ``previously`` has former paths."""
+    former = previously or {}
 
     def below(parent: str) -> tuple[Budget, ...]:
         return tuple(
-            Budget(path, Shares(Fraction(share)), children=below(path))
+            Budget(path, Shares(Fraction(share)), previously=former.get(path), children=below(path))
             for path, share in shares.items()
             if path.rpartition("/")[0] == parent
         )
@@ -75,15 +82,20 @@ def made(
     every: int = HOUR,
     away: Sequence[tuple[int, int, int]] = (),
     preemptions: Sequence[Preemption] = (),
+    later: Sequence[tuple[int, Tree]] = (),
 ) -> Result:
-    """A result; ``away`` are (from, to, GPUs) that were unavailable and empty, ``gpus`` those of each pool."""
+    """A result; ``away`` are (from, to, GPUs) that were unavailable and empty, ``gpus`` those of each pool.
+
+    ``later`` are the trees that were applied after the first.
+    """
+    trees = ((0, budgets), *later)
     rows = tuple(one.row(until) for one in sorted(did, key=lambda one: one.submitted))
-    paths = (*(budget.path for budget in budgets.budgets()), NO_BUDGET)
+    paths = (*dict.fromkeys(budget.path for _, one in trees for budget in one.budgets()), NO_BUDGET)
     pools = tuple(pool.name for pool in budgets.pools)
     times = [*range(0, until, every), until]
     return Result(
-        policy="made", settings=(("made", "by hand"),), assumptions=("Nothing is real.",), bad_rows=(), tree=budgets,
-        hosts=tuple(SimHost(f"{pool}-1", pool, gpus) for pool in pools), start=0,
+        policy="made", settings=(("made", "by hand"),), assumptions=("Nothing is real.",), bad_rows=(),
+        trees=trees, hosts=tuple(SimHost(f"{pool}-1", pool, gpus) for pool in pools), start=0,
         loaded_until=until if loaded is None else loaded, end=until, pools=pools, paths=paths, sample_every=every,
         samples=tuple(Sample(at, tuple(_sample(rows, paths, pool, gpus, away, at) for pool in pools)) for at in times),
         rows=rows, preemptions=tuple(preemptions), refusals=(), host_failures=0, events=7, wakes=1,

@@ -15,7 +15,7 @@ from benchmarks.tuning.grids import (
 )
 from benchmarks.tuning.tables import Cases, Found, mean, values
 from gpubudget import charts
-from gpubudget.sim.gputime import Shares
+from gpubudget.sim.eras import Shares
 from gpubudget.sim.prepare import POOL
 from gpubudget.units import DAY, HOUR, about_duration
 

@@ -147,6 +147,7 @@ class _Run:
         self.meters = Meters(tuple(pools), paths, self.start, settings.sample_every)
         self.stage = Stage(scenario.hosts, self.meters, settings.costs)
         self.events = self.wakes = self.host_failures = 0
+        self.trees = [(self.start, scenario.tree)]
 
     def play(self) -> Result:
         """Run to the end."""
@@ -249,6 +250,7 @@ class _Run:
             case BudgetsApplied(tree):
                 for budget in tree.budgets():
                     self.meters.place(budget.path)
+                self.trees.append((now, tree))
                 self.feed(what, now)
             case _:
                 self.feed(what, now)
@@ -292,7 +294,7 @@ class _Run:
             settings=settings.named,
             assumptions=scenario.workloads.sentences() + settings.costs.sentences(),
             bad_rows=scenario.workloads.bad_rows,
-            tree=scenario.tree,
+            trees=tuple(self.trees),
             hosts=scenario.hosts,
             start=self.start,
             loaded_until=min(self.loaded_until, now),

@@ -7,15 +7,15 @@ Where everybody wants more than there is, that is the plain share. Only funded w
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from gpubudget.core.budget import Budget
+from gpubudget.sim.eras import Shares
 from gpubudget.sim.figures import nearest_rank, ratio
-from gpubudget.sim.gputime import Account, GpuTime, Shares
+from gpubudget.sim.gputime import Account, GpuTime
 from gpubudget.sim.result import End, Row
 from gpubudget.sim.submission import Ending
 from gpubudget.sim.waits import program_of
@@ -112,8 +112,8 @@ def fair_targets(root: Budget, shares: Shares, demand: Mapping[str, int], amount
     targets: dict[str, int] = {}
 
     def divide(budget: Budget, part: int) -> None:
-        kept = (shares.own[budget.path], demand.get(budget.path, 0))
-        parts = fill(part, [kept, *((shares.whole[child.path], below[child.path]) for child in budget.children)])
+        kept = (shares.own.get(budget.path, 0), demand.get(budget.path, 0))
+        parts = fill(part, [kept, *((shares.whole.get(child.path, 0), below[child.path]) for child in budget.children)])
         targets[budget.path] = parts[0]
         for child, its in zip(budget.children, parts[1:], strict=True):
             if its:
@@ -136,12 +136,11 @@ def standings(time: GpuTime, begin: int, end: int, unmet: Mapping[Account, int])
     """All accounts in one stretch; ``unmet`` is what ``GpuTime.unmet`` says of it. Removed budgets count above."""
     found: dict[Account, Standing] = {}
     for pool in time.pools:
-        got: defaultdict[str, int] = defaultdict(int)
-        demand: defaultdict[str, int] = defaultdict(int)
+        got: dict[str, int] = {}
+        demand: dict[str, int] = {}
         for path in time.accounts:
-            account, delivered = time.account_of(path), time.delivered((pool, path), begin, end)
-            got[account] += delivered
-            demand[account] += delivered + unmet.get((pool, path), 0)
+            got[path] = time.delivered((pool, path), begin, end)
+            demand[path] = got[path] + unmet.get((pool, path), 0)
         targets = fair_targets(time.result.tree.root, time.weights(pool, end), demand, sum(got.values()))
         for path, wanted in demand.items():
             found[pool, path] = Standing(got[path], wanted, targets.get(path, 0))
@@ -226,7 +225,7 @@ def impact(time: GpuTime, lookback: int) -> Fraction | None:
 
 
 def fairness(time: GpuTime) -> Fairness:
-    """All figures of fairness of a run; the shares are those of the tree that it began with."""
+    """All figures of fairness of a run; shares are those at the end of each window."""
     lookback = time.result.tree.policy.lookback
     picked = moments(time, lookback)
     stretches = [*((time.since(place, lookback), place) for place in picked), (0, time.loaded)]

@@ -4,19 +4,18 @@ A stretch is two indices into ``Result.samples``. *Demanded* is what the cluster
 workloads in the stretch had it been endless: what they got, and for each that still waits at its end the time it
 waited, at most what it still needs. *Entitled* is effective share x schedulable GPU-time, where schedulable is the
 capacity less what was unavailable. An account is what one budget itself is charged, without its descendants: a leaf,
-or the reserve that a budget keeps. GPU-time is GPU-milliseconds. Nothing here judges.
+or the reserve that a budget keeps. Paths are those of the last tree. GPU-time is GPU-milliseconds. Nothing here judges.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import cached_property
-from math import lcm
 
-from gpubudget.core.budget import ROOT, Budget, parent_path, reserve
+from gpubudget.core.budget import ROOT, parent_path
+from gpubudget.sim.eras import Eras, Shares
 from gpubudget.sim.result import End, PoolSample, Result, Row
 
 Account = tuple[int, str]
@@ -31,27 +30,6 @@ def lineage(path: str) -> Iterator[str]:
         yield path
 
 
-class Shares:
-    """Effective shares in one pool at one time: of each budget with all below it, and of what it keeps for itself.
-
-    They are whole numbers of one common fraction: a share of ``whole[path] / scale``.
-    """
-
-    def __init__(self, root: Budget, pool: str, now: int) -> None:
-        whole: dict[str, Fraction] = {}
-        own: dict[str, Fraction] = {}
-
-        def descend(budget: Budget, effective: Fraction) -> None:
-            whole[budget.path], own[budget.path] = effective, effective * reserve(budget, pool, now)
-            for child in budget.children:
-                descend(child, effective * child.shares_at(now).of(pool))
-
-        descend(root, Fraction(1))
-        self.scale = lcm(*(share.denominator for shares in (whole, own) for share in shares.values()))
-        self.whole = {path: int(share * self.scale) for path, share in whole.items()}
-        self.own = {path: int(share * self.scale) for path, share in own.items()}
-
-
 class GpuTime:
     """A run's samples, ready to be asked about any stretch of them."""
 
@@ -59,14 +37,13 @@ class GpuTime:
         self.result = result
         self.times = [sample.at for sample in result.samples]
         self.budgets = {budget.path: budget for budget in result.tree.budgets()}
-        self.accounts = {path: place for place, path in enumerate(result.paths) if path}
-        self._eras: list[list[tuple[int, Shares]]] = [self._shares_of(pool) for pool in result.pools]
-
-    def _shares_of(self, pool: str) -> list[tuple[int, Shares]]:
-        """The first sample of each stretch with the same shares, and those shares."""
-        root, dates = self.result.tree.root, self.result.tree.dates()
-        firsts = {0, *(bisect_left(self.times, date) for date in dates)}
-        return [(first, Shares(root, pool, self.times[first])) for first in sorted(firsts) if first < len(self.times)]
+        eras = Eras(result.trees)
+        self.account_of = eras.account_of
+        self.accounts: dict[str, list[int]] = {}  # where each stands in a sample: once, or for each path that it had
+        for place, path in enumerate(result.paths):
+            if path:
+                self.accounts.setdefault(eras.account_of(path), []).append(place)
+        self._eras = [eras.shares(pool, self.times) for pool in result.pools]
 
     @cached_property
     def loaded(self) -> int:
@@ -126,20 +103,22 @@ class GpuTime:
 
     def delivered(self, account: Account, begin: int, end: int) -> int:
         """What funded workloads of that account got."""
-        place = self.accounts.get(account[1])
-        if place is None:
-            return 0
-        return self.at(end, account[0]).delivered[place] - self.at(begin, account[0]).delivered[place]
+        before, after = self.at(begin, account[0]).delivered, self.at(end, account[0]).delivered
+        return sum([after[place] - before[place] for place in self.accounts.get(account[1], ())])
 
     def unallocated(self, paths: Iterable[str]) -> int:
         """What unfunded workloads of these accounts got in all pools until the last submission."""
-        places = [self.accounts[path] for path in paths]
-        last = self.result.samples[self.loaded].pools
-        return sum(pool.delivered_unallocated[place] for pool in last for place in places)
+        places = [place for path in paths for place in self.accounts[path]]
+        first, last = self.result.samples[0].pools, self.result.samples[self.loaded].pools
+        return sum(
+            after.delivered_unallocated[place] - before.delivered_unallocated[place]
+            for before, after in zip(first, last, strict=True)
+            for place in places
+        )
 
     def below(self, path: str) -> list[str]:
         """The paths of all accounts of a budget and its descendants."""
-        prefix = "" if path == ROOT else path + "/"
+        prefix = "" if path == ROOT else f"{path}/"
         return [other for other in self.accounts if other == path or other.startswith(prefix)]
 
     def unmet(self, stretches: Sequence[tuple[int, int]]) -> list[dict[Account, int]]:
@@ -157,13 +136,9 @@ class GpuTime:
             sums: defaultdict[Account, int] = defaultdict(int)
             for row in alive:
                 if (extra := _could_have_run(row, start, now)) > 0:
-                    sums[names[row.pool], row.budget or ROOT] += extra * row.gpus
+                    sums[names[row.pool], self.account_of(row.budget or ROOT)] += extra * row.gpus
             answers.append(dict(sums))
         return answers
-
-    def account_of(self, path: str) -> str:
-        """The path itself, or the nearest budget above it that is in the tree: there its usage counts."""
-        return path if path in self.budgets else self.account_of(parent_path(path))
 
 
 def _could_have_run(row: Row, start: int, now: int) -> int:

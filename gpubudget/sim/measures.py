@@ -1,8 +1,10 @@
 """Everything that a run is judged by, computed from its ``Result``: plain figures, ready for a report or a comparison.
 
 Figures of GPU-time cover the run from its start to the last sample at which new work still came; waits and preemptions
-cover all of it. Times are milliseconds, GPU-time is GPU-milliseconds, ratios are fractions to a millionth. How each
-figure is defined stands where it is computed: ``waits.py``, ``gputime.py``, ``fairness.py`` and here.
+cover all of it. Where the run has a warm-up, which comes before its start, workloads that came then are in no wait and
+no count, but in all GPU-time. Times are milliseconds, GPU-time is GPU-milliseconds, ratios are fractions to a
+millionth. How each figure is defined stands where it is computed: ``waits.py``, ``gputime.py``, ``fairness.py`` and
+here.
 """
 
 from __future__ import annotations
@@ -60,11 +62,11 @@ class Capacity:
 class BudgetMeasures:
     """One budget with all below it.
 
-    ``previously`` is its former path, ``share`` its effective share in the first pool. Of funded work: what it
-    demanded, was entitled to and got; ``burst_gpu_ms`` is the part of it that it got beyond its guarantee, which a
-    fixed partition would not have given. ``unallocated_gpu_ms`` is GPU-time of unfunded work. ``preempted`` counts
-    its attempts that were stopped for others, ``preempting`` those that were stopped for it; ``lost_gpu_ms`` is GPU-
-    time that did not bring its workloads forward.
+    ``previously`` is its former path, ``share`` its effective share in the first pool when work last came. Of funded
+    work: what it demanded, was entitled to and got; ``burst_gpu_ms`` is the part of it that it got beyond its
+    guarantee, which a fixed partition would not have given. ``unallocated_gpu_ms`` is GPU-time of unfunded work.
+    ``preempted`` counts its attempts that were stopped for others, ``preempting`` those that were stopped for it;
+    ``lost_gpu_ms`` is GPU-time that did not bring its workloads forward.
     """
 
     path: str
@@ -146,13 +148,14 @@ class Measures:
 def measure(result: Result) -> Measures:
     """All figures of a run."""
     time = GpuTime(result)
-    rows, end = result.rows, result.end
+    start, end = result.start, result.end
+    rows = came_in(result)
     ends = grouped(rows, lambda row: row.end)
     capacity = capacity_of(time)
     ready = capacity.capacity_gpu_ms - capacity.drained_gpu_ms
     return Measures(
         policy=result.policy,
-        start_ms=result.start,
+        start_ms=start,
         loaded_until_ms=time.times[time.loaded],
         end_ms=end,
         workloads=len(rows),
@@ -173,16 +176,21 @@ def measure(result: Result) -> Measures:
         debug=debug_waits(time),
         budgets=budget_measures(time),
         fairness=fairness(time),
-        preemptions=preemptions(result),
+        preemptions=preemptions(time),
         drains=sum(row.drains for row in rows),
         host_losses=sum(row.host_losses for row in rows),
-        held_gpu_ms=sum(row.held_gpu_ms for row in rows),
-        lost_gpu_ms=sum(row.lost_gpu_ms for row in rows),
+        held_gpu_ms=sum(row.held_since(start) for row in result.rows),
+        lost_gpu_ms=sum(row.lost_since(start) for row in result.rows),
         longest=longest(rows, end),
         series=series(time),
         events=result.events,
         seconds=None if result.seconds is None else ratio(Fraction(result.seconds), 1),
     )
+
+
+def came_in(result: Result) -> list[Row]:
+    """The workloads that came after the warm-up."""
+    return [row for row in result.rows if row.submitted >= result.start]
 
 
 def capacity_of(time: GpuTime) -> Capacity:
@@ -205,7 +213,7 @@ def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
 
     Under-used is: over the lookback window it had got at most what it was entitled to.
     """
-    rows, end = [row for row in time.result.rows if row.debug], time.result.end
+    rows, end = [row for row in came_in(time.result) if row.debug], time.result.end
     names = {name: place for place, name in enumerate(time.result.pools)}
     lookback, place = time.result.tree.policy.lookback, 0
     under: list[Row] = []
@@ -213,7 +221,7 @@ def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
     for row in rows:
         while place + 1 < len(time.times) and time.times[place + 1] <= row.submitted:
             place += 1
-        account = (names.get(row.pool, 0), row.budget or ROOT)
+        account = (names.get(row.pool, 0), time.account_of(row.budget or ROOT))
         begin = time.since(place, lookback)
         due = time.entitled(account, begin, place, own=True)
         (under if time.delivered(account, begin, place) <= due else over).append(row)
@@ -224,13 +232,17 @@ def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
 def budget_measures(time: GpuTime) -> tuple[BudgetMeasures, ...]:
     """Every budget of the tree with all below it, in the tree's order."""
     rows: defaultdict[str, list[Row]] = defaultdict(list)
+    lost: defaultdict[str, int] = defaultdict(int)
+    start, end = time.result.start, time.result.end
     for row in time.result.rows:
         if row.budget:
-            for path in lineage(row.budget):
-                rows[path].append(row)
-    preempted, preempting = _preemptions_by_budget(time.result)
+            for path in lineage(time.account_of(row.budget)):
+                lost[path] += row.lost_since(start)
+                if row.submitted >= start:
+                    rows[path].append(row)
+    preempted, preempting = _preemptions_by_budget(time)
     unmet = time.unmet([(0, time.loaded)])[0]
-    found, shares = [], time.weights(0, 0)
+    found, shares = [], time.weights(0, time.loaded)
     for path in time.budgets:
         below = time.below(path)
         inside = [(pool, account) for pool in time.pools for account in below]
@@ -246,10 +258,10 @@ def budget_measures(time: GpuTime) -> tuple[BudgetMeasures, ...]:
                 delivered_gpu_ms=delivered,
                 burst_gpu_ms=burst(time, path),
                 unallocated_gpu_ms=time.unallocated(below),
-                lost_gpu_ms=sum(row.lost_gpu_ms for row in rows[path]),
+                lost_gpu_ms=lost[path],
                 preempted=preempted[path],
                 preempting=preempting[path],
-                waits=waits(path, rows[path], time.result.end),
+                waits=waits(path, rows[path], end),
             )
         )
     return tuple(found)
@@ -257,7 +269,7 @@ def budget_measures(time: GpuTime) -> tuple[BudgetMeasures, ...]:
 
 def burst(time: GpuTime, path: str) -> int:
     """GPU-time of funded work beyond the budget's guarantee, counted from sample to sample and for each pool."""
-    places, beyond = [time.accounts[account] for account in time.below(path)], 0
+    places, beyond = [place for account in time.below(path) for place in time.accounts[account]], 0
     for pool in time.pools:
         sums = [sum(map(time.at(sample, pool).delivered.__getitem__, places)) for sample in range(time.loaded + 1)]
         due = time.entitled_steps((pool, path))
@@ -265,30 +277,34 @@ def burst(time: GpuTime, path: str) -> int:
     return beyond
 
 
-def _preemptions_by_budget(result: Result) -> tuple[defaultdict[str, int], defaultdict[str, int]]:
+def _preemptions_by_budget(time: GpuTime) -> tuple[defaultdict[str, int], defaultdict[str, int]]:
     """How many attempts below each budget were stopped for others, and how many for it."""
     preempted: defaultdict[str, int] = defaultdict(int)
     preempting: defaultdict[str, int] = defaultdict(int)
-    for one in result.preemptions:
+    for one in time.result.preemptions:
         for counts, path in ((preempted, one.victim_budget), (preempting, one.beneficiary_budget)):
-            for above in lineage(path) if path else ():
+            for above in lineage(time.account_of(path)) if path else ():
                 counts[above] += 1
     return preempted, preempting
 
 
-def preemptions(result: Result) -> Preemptions:
+def preemptions(time: GpuTime) -> Preemptions:
     """Who was stopped for whom, and what it cost."""
-    all_of_them = result.preemptions
+    all_of_them, rows = time.result.preemptions, time.result.rows
+
+    def program(path: str | None) -> str:
+        return program_of(time.account_of(path) if path else None)
+
     pairs: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for one in all_of_them:
-        pairs[program_of(one.victim_budget), program_of(one.beneficiary_budget)].append(one.lost_gpu_ms)
+        pairs[program(one.victim_budget), program(one.beneficiary_budget)].append(one.lost_gpu_ms)
     found = [Pair(victim, other, len(lost), sum(lost)) for (victim, other), lost in pairs.items()]
     return Preemptions(
         count=len(all_of_them),
         funded=sum(1 for one in all_of_them if one.allocated),
         victims=len({one.victim for one in all_of_them}),
         beneficiaries=len({one.beneficiary for one in all_of_them}),
-        most=max((row.preemptions for row in result.rows), default=0),
+        most=max((row.preemptions for row in rows), default=0),
         lost_gpu_ms=sum(one.lost_gpu_ms for one in all_of_them),
         pairs=tuple(sorted(found, key=lambda pair: (-pair.preemptions, pair.victim, pair.beneficiary))),
     )

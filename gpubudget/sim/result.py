@@ -6,12 +6,16 @@ Plain values, exact integers: times in milliseconds, GPU-time in GPU-millisecond
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from gpubudget.core.budget import Tree
+from gpubudget.errors import InvalidInputError
 from gpubudget.sim.submission import BadRow, SimHost, Submission
+from gpubudget.units import about_duration
 
 NO_BUDGET = ""
 """Stands in ``Result.paths`` for unallocated work that names no budget."""
@@ -100,6 +104,15 @@ class Row(NamedTuple):
         """How long it needs on its GPUs."""
         return self.submission.run_time
 
+    def held_since(self, moment: int) -> int:
+        """GPU-milliseconds that its attempts held from ``moment`` on."""
+        return self.gpus * sum([span.ended - max(span.started, moment) for span in self.spans if span.ended > moment])
+
+    def lost_since(self, moment: int) -> int:
+        """The part of it that did not bring it forward, as what an attempt lost is what it did last."""
+        later = [span for span in self.spans if span.ended > moment]
+        return self.gpus * sum([min(span.lost, span.ended - max(span.started, moment)) for span in later])
+
     @property
     def first_wait(self) -> int | None:
         """From its submission to its first start; None if it never started."""
@@ -181,16 +194,16 @@ class Result:
 
     ``settings`` are the names and values of all that was chosen, for the report. ``start`` is the first submission,
     ``loaded_until`` the last one (what comes after is the tail, in which nothing new arrives), ``end`` the last event.
-    The first sample is at ``start``, the last at ``end``; those between are ``sample_every`` apart. ``tree`` is the one
-    in force at the start. ``rows`` are in the order of submission. ``events`` were handled by the scheduler, of them
-    ``wakes`` because of time alone. ``host_failures`` counts what happened to hosts.
+    The first sample is at ``start``, the last at ``end``; those between are ``sample_every`` apart. ``trees`` were in
+    force one after the other, each from a moment on. ``rows`` are in the order of submission. ``events`` were handled
+    by the scheduler, of them ``wakes`` because of time alone. ``host_failures`` counts what happened to hosts.
     """
 
     policy: str
     settings: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
     bad_rows: tuple[BadRow, ...]
-    tree: Tree
+    trees: tuple[tuple[int, Tree], ...]
     hosts: tuple[SimHost, ...]
     start: int
     loaded_until: int
@@ -207,3 +220,32 @@ class Result:
     wakes: int
     seconds: float | None = None
     """How long the run took by the clock on the wall. Only there when it was asked for: it is not the same twice."""
+
+    @property
+    def tree(self) -> Tree:
+        """The tree in force at the end."""
+        return self.trees[-1][1]
+
+    def since(self, moment: int) -> Result:
+        """The same run from the first sample at ``moment`` or later on; what was before is a warm-up.
+
+        Those of the workloads that came before stay which had not ended by then.
+        Raises InvalidInputError if nothing comes so late.
+        """
+        first = bisect_left(self.samples, moment, key=lambda sample: sample.at)
+        if first >= len(self.samples) - 1 or self.samples[first].at > self.loaded_until:
+            raise InvalidInputError(
+                f"nothing comes after the warm-up: {about_duration(self.loaded_until - self.start)} from the first "
+                "submission to the last"
+            )
+        start = self.samples[first].at
+        rows = tuple([row for row in self.rows if row.submitted >= start or row.ended is None or row.ended > start])
+        refused = Counter(row.reason for row in rows if row.end is End.REFUSED and row.submitted >= start)
+        return replace(
+            self,
+            start=start,
+            samples=self.samples[first:],
+            rows=rows,
+            preemptions=tuple([one for one in self.preemptions if one.at >= start]),
+            refusals=tuple([Refusal(reason, count) for reason, count in refused.most_common()]),
+        )

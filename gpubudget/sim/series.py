@@ -65,8 +65,8 @@ def series(time: GpuTime) -> Series:
     stride = max(1, -(-time.loaded // MOST_POINTS))
     places = [*range(0, time.loaded, stride), time.loaded]
     programs: dict[str, list[int]] = {}
-    for path, place in time.accounts.items():
-        programs.setdefault(program_of(path), []).append(place)
+    for path, its in time.accounts.items():
+        programs.setdefault(program_of(path), []).extend(its)
     layers = [_layer(time, name, places, partial(_funded, mine)) for name, mine in programs.items()]
     layers.sort(key=lambda layer: (-sum(layer.gpus, Fraction(0)), layer.name))
     return Series(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubudget.core.budget import Budget
+from gpubudget.sim.eras import Shares
 from gpubudget.sim.fairness import (
     SharePoint,
     Standing,
@@ -24,7 +25,7 @@ from gpubudget.sim.fairness import (
     share_error,
     standings,
 )
-from gpubudget.sim.gputime import GpuTime, Shares
+from gpubudget.sim.gputime import GpuTime
 from gpubudget.sim.result import End
 from gpubudget.units import DAY, HOUR
 from tests.made_runs import Did, made, tree
@@ -174,12 +175,11 @@ def test_nobody_is_wronged_where_demand_is_small() -> None:
 
 def test_a_removed_budget_counts_above() -> None:
     """What a path that is not in the tree was charged is its parent's."""
-    result = made(
-        tree({"a": "1/2", "a/old": "1/2", "b": "1/2"}), [Did("w", "a/old", 2, 0, HOUR, [(0, HOUR)])], until=2 * HOUR
-    )
-    time = GpuTime(result)
-    del time.budgets["a/old"]
-    assert standings(time, 0, 2, {})[0, "a"].delivered == 2 * HOUR
+    before, after = tree({"a": "1/2", "a/old": "1/2", "b": "1/2"}), tree({"a": "1/2", "b": "1/2"})
+    did = [Did("w", "a/old", 2, 0, HOUR, [(0, HOUR)]), Did("v", "b", 2, 0, HOUR, [(0, HOUR)])]
+    found = standings(GpuTime(made(before, did, until=2 * HOUR, later=[(HOUR, after)])), 0, 2, {})
+    assert found[0, "a"] == found[0, "b"] == Standing(2 * HOUR, 2 * HOUR, 2 * HOUR)
+    assert (0, "a/old") not in found
 
 
 @pytest.mark.parametrize(
