@@ -13,7 +13,7 @@ from gpubudget.sim.compare import BudgetDifference, differences
 from gpubudget.sim.measures import Measures
 from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.submission import Scenario
-from gpubudget.sim.whatif import NEVER_KNOWN, under
+from gpubudget.sim.whatif import BEGINS_EMPTY, NEVER_KNOWN, under
 
 
 def both(choice: Choice, ref: str) -> list[tuple[str, Scenario]]:
@@ -29,7 +29,9 @@ def both(choice: Choice, ref: str) -> list[tuple[str, Scenario]]:
         )
     found = answered(question(str(choice.budgets), ref), None)
     base = prepare(choice, found.before)
-    base = replace(base, workloads=replace(base.workloads, assumptions=base.workloads.assumptions + NEVER_KNOWN))
+    begins = () if choice.warm_up else (BEGINS_EMPTY,)
+    notes = (*base.workloads.assumptions, NEVER_KNOWN, *begins)
+    base = replace(base, workloads=replace(base.workloads, assumptions=notes))
     after = replace(found.after, policy=choice.rules.of(found.after.policy))
     if choice.hosts is not None:
         after = replace(after, pools=base.tree.pools)

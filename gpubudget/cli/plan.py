@@ -86,7 +86,7 @@ def plan(  # noqa: PLR0913 - one for each option
     either: the tree that the current folder is part of, or the folder budgets of the repository. Nothing is changed.
 
     --replay and --trace show what it would have done: waits, GPU-hours and preemptions of the budgets that it changes,
-    and of those that are hit hardest.
+    and of those that are hit hardest. A replay begins a lookback window earlier, so that usage is as it was.
     """
     if replay is not None and trace is not None:
         raise UsageError("--replay and --trace are two records of work", hint="give one of them")
@@ -120,10 +120,12 @@ def _what_if(found: Answer, client: Client, replay: int | None, trace: Path | No
         raise RefusedError("there are no budgets to compare with yet", hint="leave --replay or --trace out")
     with TemporaryDirectory(prefix="gpubudget-") as folder:
         file = trace or Path(folder) / "events.jsonl"
-        if trace is None:
-            record(client, now_ms() - (replay or 0), file)
+        since = None if replay is None else now_ms() - replay
+        if since is not None:
+            record(client, since - found.before.policy.lookback, file)
         scenario = scenario_of(file, found.before)
     name = f"the daemon's last {format_duration(replay)}" if replay is not None else file.name
     scenario = replace(scenario, workloads=replace(scenario.workloads, name=name))
     told = say if sys.stderr.isatty() else None
-    return what_if(scenario, (found.before, found.after), found.review.plan, found.review.as_of_ms, told)
+    trees, as_of = (found.before, found.after), found.review.as_of_ms
+    return what_if(scenario, trees, found.review.plan, as_of, since=since, progress=told)

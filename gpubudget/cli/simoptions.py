@@ -71,6 +71,7 @@ OPTIONS: tuple[tuple[str, Any, str | None, str], ...] = (
     ("checkpoint-every", DURATION, None, "How often work is saved.  [default: when it is stopped]"),
     ("failures", FACTOR, None, "Hosts fail so often for each 1,000 host-days, 3.8 say.  [default: never]"),
     ("failures-from", FILE, None, "CSV of failures: at_s,host,fault,repair_s,cause."),
+    ("warm-up", DURATION, None, "Leave so much of the beginning out of all figures.  [default: nothing]"),
 )
 """Name, type (None for a flag), default and help."""
 
@@ -129,6 +130,7 @@ def choice_of(given: dict[str, Any]) -> Choice:
         costs=Costs(given["start_up"], given["stop_time"], given["checkpoint_every"]),
         failures=given["failures_from"],
         failure_rate=given["failures"],
+        warm_up=given["warm_up"] or 0,
     )
 
 

@@ -117,7 +117,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
     choice = choice_of(given)
     played: list[report.Run] = []
     for name, chosen, scenario in _acts(choice, policies, against):
-        settings = Settings(chosen, choice.costs, named=choice.named())
+        settings = Settings(chosen, choice.costs, warm_up=choice.warm_up, named=choice.named())
         with _log(log) as stream:
             result, seconds = _play(scenario, settings, stream)
         result = replace(result, seconds=seconds if timing else None)

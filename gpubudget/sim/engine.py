@@ -71,13 +71,15 @@ Progress = Callable[[int, int], None]
 class Settings:
     """How a scenario is played. ``until`` ends it early; samples are ``sample_every`` apart, or more in long runs.
 
-    ``named`` are the names and values of all that was chosen, for the report.
+    The first ``warm_up`` milliseconds are played and left out of the result. ``named`` are the names and values of all
+    that was chosen, for the report.
     """
 
     policy: str = "gpubudget"
     costs: Costs = field(default_factory=Costs)
     until: int | None = None
     sample_every: int = HOUR
+    warm_up: int = 0
     named: tuple[tuple[str, str], ...] = ()
 
 
@@ -91,10 +93,13 @@ def simulate(
 ) -> Result:
     """Play ``scenario`` and say what came of it.
 
-    The run ends when all workloads have ended, or when those that are left can never start.
+    The run ends when all workloads have ended, or when those that are left can never start. Raises InvalidInputError if
+    nothing comes after the warm-up.
     """
+    settings = settings or Settings()
     with _collecting_less():
-        return _Run(scenario, scheduler, settings or Settings(), log, progress).play()
+        result = _Run(scenario, scheduler, settings, log, progress).play()
+    return result.since(result.start + settings.warm_up) if settings.warm_up else result
 
 
 def log_to(stream: TextIO) -> Log:

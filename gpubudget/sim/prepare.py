@@ -58,7 +58,8 @@ class Choice:
     ``budgets`` is a folder; without one the tree is made from the trace's groups, or is that of an event log or of the
     ``preset``. With ``hosts`` there is one pool of that many; otherwise they are those of the budgets, log or preset.
     Without a ``trace`` the work is made up: ``preset`` and, where they are given, ``mix`` and ``days``.
-    ``debug_sessions`` are added to a trace, for each person and working day; a preset has some by itself.
+    ``debug_sessions`` are added to a trace, for each person and working day; a preset has some by itself. The first
+    ``warm_up`` milliseconds are in no figure.
     """
 
     trace: Path | None = None
@@ -78,6 +79,7 @@ class Choice:
     costs: Costs = field(default_factory=Costs)
     failures: Path | None = None
     failure_rate: Fraction | None = None
+    warm_up: int = 0
 
     def named(self) -> tuple[tuple[str, str], ...]:
         """Names and values of what was chosen, for the report."""
@@ -92,6 +94,7 @@ class Choice:
             ("load", "as it is" if self.load is None else f"{float(self.load):g} times the capacity"),
             ("debug sessions", "as they are" if self.debug_sessions is None else f"{float(self.debug_sessions):g}"),
             ("seed", str(self.assumed.seed)),
+            ("warm-up", format_duration(self.warm_up) if self.warm_up else "none"),
             ("start-up", format_duration(self.costs.start_up)),
             ("checkpoints", "when stopped" if self.costs.checkpoint_every is None
              else f"every {format_duration(self.costs.checkpoint_every)}"),

@@ -77,7 +77,8 @@ class Done:
 def play(point: Point) -> tuple[Figure, ...]:
     """Play one run, and measure it."""
     chosen = policy(point.policy)
-    result = simulate(prepare(point.choice), chosen.make(), Settings(point.policy, point.choice.costs))
+    settings = Settings(point.policy, point.choice.costs, warm_up=point.choice.warm_up)
+    result = simulate(prepare(point.choice), chosen.make(), settings)
     return tuple(
         Figure(one.name, one.unit, one.good, None if one.figures[0] is None else Fraction(one.figures[0]))
         for one in side_by_side([measure(result)])

@@ -14,11 +14,12 @@ from pathlib import Path
 from gpubudget.core.applying import destination
 from gpubudget.core.budget import ROOT, Budget, Tree
 from gpubudget.core.scheduler import Scheduler
+from gpubudget.errors import RefusedError
 from gpubudget.gitops.plan import Action, Change, Plan
 from gpubudget.gitops.review import Outcome, Replayed, WhatIf
 from gpubudget.sim import assume, traces
-from gpubudget.sim.engine import simulate
-from gpubudget.sim.measures import BudgetMeasures, measure
+from gpubudget.sim.engine import Settings, simulate
+from gpubudget.sim.measures import BudgetMeasures, came_in, measure
 from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
 from gpubudget.sim.submission import Scenario
@@ -27,10 +28,8 @@ from gpubudget.units import about_duration, count, format_duration
 HARDEST = 5
 """So many budgets that the plan does not touch are shown, of those that fare worst."""
 
-NEVER_KNOWN = (
-    "A replay cannot know what people would have asked for under other budgets, nor when.",
-    "It begins with nothing running and no usage, so its first lookback window is a warm-up.",
-)
+NEVER_KNOWN = "A replay cannot know what people would have asked for under other budgets, nor when."
+BEGINS_EMPTY = "It begins with nothing running and no usage, so its first lookback window is a warm-up."
 
 Progress = Callable[[str], None]
 
@@ -42,22 +41,35 @@ def scenario_of(trace: Path, tree: Tree) -> Scenario:
 
 
 def what_if(
-    scenario: Scenario, trees: tuple[Tree, Tree], plan: Plan, now: int, progress: Progress | None = None
+    scenario: Scenario,
+    trees: tuple[Tree, Tree],
+    plan: Plan,
+    now: int,
+    *,
+    since: int | None = None,
+    progress: Progress | None = None,
 ) -> WhatIf:
-    """Play ``scenario`` under the tree before and the tree after, as they are at ``now``, and compare by budget."""
+    """Play ``scenario`` under the tree before and the tree after, as they are at ``now``, and compare by budget.
+
+    What comes before ``since`` (milliseconds) is played and in no figure. RefusedError if nothing comes later.
+    """
+    submissions = scenario.workloads.submissions
+    if since is not None and submissions[-1].at < since:
+        raise RefusedError("no workload was submitted in that time", hint="name a longer one with --replay")
+    warm_up = 0 if since is None else max(0, since - submissions[0].at)
     results = []
     for name, tree in zip(("before", "after"), trees, strict=True):
         if progress is not None:
             progress(f"replaying {count(len(scenario.workloads.submissions), 'workload')} under the tree {name}")
-        results.append(simulate(under(scenario, tree, now), Scheduler()))
+        results.append(simulate(under(scenario, tree, now), Scheduler(), Settings(warm_up=warm_up)))
     before, after = results
     return WhatIf(
         scenario.workloads.name,
         before.start,
         before.loaded_until,
-        len(before.rows),
+        len(came_in(before)),
         _outcomes(before, after, plan),
-        tuple(_cautions(scenario, before, after, plan)),
+        tuple(_cautions(scenario, before, after, plan, warm_up)),
     )
 
 
@@ -127,8 +139,17 @@ def _harm(one: Outcome) -> tuple[int, int]:
     return max(longer, 0), max(one.before.delivered_gpu_ms - one.after.delivered_gpu_ms, 0)
 
 
-def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan) -> Iterable[str]:
-    yield from NEVER_KNOWN
+def _beginning(warm_up: int, lookback: int) -> str:
+    """What stands before the time that counts."""
+    if not warm_up:
+        return BEGINS_EMPTY
+    before = f"It begins {about_duration(warm_up)} before the time that is counted, with nothing running and no usage"
+    return f"{before}." if warm_up >= lookback else f"{before}: the log knows no more."
+
+
+def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan, warm_up: int) -> Iterable[str]:
+    yield NEVER_KNOWN
+    yield _beginning(warm_up, after.tree.policy.lookback)
     spans = after.loaded_until - after.start
     if spans < 2 * after.tree.policy.lookback:
         window = format_duration(after.tree.policy.lookback)

@@ -307,8 +307,8 @@ def test_what_runs_beyond_the_new_guarantee_is_told(history: GitRepo, alice: Cli
 
 
 def test_a_replay_of_nothing_says_so(history: GitRepo, alice: Cli) -> None:
-    """There is no event in the last no time."""
+    """Nothing came in the last no time."""
     assert history
     done = alice("plan", "--replay", "0")
     assert done.code == 1
-    assert "the daemon has recorded nothing in that time" in done.err
+    assert "no workload was submitted in that time" in done.err

@@ -84,6 +84,20 @@ def test_the_same_seed_gives_the_same_bytes(trace: Path, tmp_path: Path) -> None
     assert all(other[name] != first[name] for name in first)
 
 
+def test_a_warm_up_is_in_no_figure(cli: Cli, trace: Path) -> None:
+    """It is played, and the rest has what came after it; a sentence says that nothing comes later."""
+    cold = cli("simulate", "--trace", str(trace), *GROUPS, "--json", "cold.json")
+    warm = cli("simulate", "--trace", str(trace), *GROUPS, "--warm-up", "12h", "--json", "warm.json")
+    assert (cold.code, warm.code) == (0, 0)
+    (cold_run,), (run,) = (json.loads(Path(name).read_text())["runs"] for name in ("cold.json", "warm.json"))
+    assert run["measures"]["workloads"] < cold_run["measures"]["workloads"] == 200
+    assert run["measures"]["start_ms"] - cold_run["measures"]["start_ms"] == 12 * HOUR
+    assert run["settings"]["warm-up"] == "12h"
+    none = cli("simulate", "--trace", str(trace), *GROUPS, "--warm-up", "900d")
+    assert (none.code, none.out) == (1, "")
+    assert "error: nothing comes after the warm-up" in none.err
+
+
 def test_policies_are_compared_side_by_side(cli: Cli, trace: Path) -> None:
     """One line each; a log is of one policy only."""
     both = ("--policy", "gpubudget", "--policy", "fifo")

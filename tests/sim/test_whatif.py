@@ -12,11 +12,11 @@ import pytest
 from gpubudget.core.budget import Budget, DatedShares, Policy, Pool, Shares, Tree
 from gpubudget.core.events import BudgetsApplied
 from gpubudget.core.workload import WorkloadSpec
-from gpubudget.errors import InvalidInputError
+from gpubudget.errors import InvalidInputError, RefusedError
 from gpubudget.gitops.plan import plan
 from gpubudget.gitops.review import WhatIf
 from gpubudget.sim.submission import BadRow, Scenario, SimHost, Submission, Workloads
-from gpubudget.sim.whatif import HARDEST, NEVER_KNOWN, scenario_of, under, what_if
+from gpubudget.sim.whatif import BEGINS_EMPTY, HARDEST, NEVER_KNOWN, scenario_of, under, what_if
 from gpubudget.units import DAY, HOUR
 
 POOL = Pool("h100", 8, 2)
@@ -117,7 +117,7 @@ def test_what_a_replay_cannot_know_is_told() -> None:
     """Always two sentences, and whatever else this record and this plan leave open."""
     same = tree(budget("a", "1/2"), budget("b", "1/2"))
     long = scenario(*work("a", 50))
-    assert replayed(long, same, same).cautions == NEVER_KNOWN
+    assert replayed(long, same, same).cautions == (NEVER_KNOWN, BEGINS_EMPTY)
     larger = replace(same, pools=(replace(POOL, hosts=3),), policy=replace(PLAIN, max_min_runtime=1))
     odd = scenario(
         *work("a", 2),
@@ -137,11 +137,33 @@ def test_what_a_replay_cannot_know_is_told() -> None:
     )
 
 
+def test_what_comes_before_the_time_that_counts_is_usage_and_nothing_else() -> None:
+    """``a`` had everything for a day, so ``b`` goes first on the second; without that day they would take turns."""
+    same = tree(budget("a", "1/2"), budget("b", "1/2"))
+    later = [replace(one, at=one.at + DAY) for one in (*work("a", 20), *work("b", 20))]
+    ids = [replace(one, spec=replace(one.spec, id=f"{one.spec.id}-later")) for one in later]
+    played = scenario(*work("a", 24), *ids)
+    after = tree(budget("a", "3/8"), budget("b", "1/2"))
+
+    def fared(since: int | None, of: Scenario) -> WhatIf:
+        return what_if(of, (same, after), plan(same, after, 0), 0, since=since)
+
+    found, cold = fared(DAY, played), fared(None, scenario(*ids))
+    (a,), (other,) = found.outcomes, cold.outcomes
+    assert (found.workloads, found.start_ms, a.before.workloads) == (40, DAY, 20)
+    assert a.before.delivered_gpu_ms < other.before.delivered_gpu_ms
+    assert found.cautions[1] == "It begins 1d before the time that is counted, with nothing running and no usage."
+    assert fared(HOUR, played).cautions[1].endswith("1h before the time that is counted, with nothing running and no "
+                                                    "usage: the log knows no more.")  # fmt: skip
+    with pytest.raises(RefusedError, match="no workload was submitted in that time"):
+        fared(9 * DAY, played)
+
+
 def test_progress_is_told_for_each_replay() -> None:
     """A person sees that something goes on."""
     same = tree(budget("a", "1/2"))
     told: list[str] = []
-    what_if(scenario(*work("a", 1)), (same, same), plan(same, same, 0), 0, told.append)
+    what_if(scenario(*work("a", 1)), (same, same), plan(same, same, 0), 0, progress=told.append)
     assert told == ["replaying 1 workload under the tree before", "replaying 1 workload under the tree after"]
 
 
