@@ -88,6 +88,8 @@ def one_pass(state: State, pool: Pool, *, full: bool) -> None:
         else:
             hosts = pool.still_grown(hosts) | pool.grown  # also where victims leave more than was needed
             pool.grown = 0
+    if kept is not None and not full and kept is pool.reservation and not kept.estimate and state.now >= kept.start:
+        pool.due = True  # it was to start by now, but others that wait for several hosts may go first: look at all
     if pool.index.sets[FREE][1] and pool.fillers.root.mask | pool.stray.mask:
         _unallocated(state, pool)
     pool.passing = False

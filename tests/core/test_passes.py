@@ -296,3 +296,17 @@ def test_of_two_that_lose_their_claims_at_once_the_first_starts_first_elsewhere(
     assert small.submit("a1", "a", 2, 60, pools=("q", "p"))[-1] == "claim a1"
     assert small.submit("a2", "a", 2, 1, pools=("q", "p"))[-1] == "claim a2"
     assert starts(small.do(DrainRequested("q1", "hot"))) == ["a1/1", "a2/1"]
+
+
+def test_a_gang_whose_time_has_come_starts_though_others_that_cannot_rank_before_it() -> None:
+    """It does not wait for the next full pass, which may be long in coming."""
+    small = Small({"a": "1/4", "b": "1/4", "c": "1/2"}, hosts=3, policy=Policy(rebalance_interval=7 * MINUTE))
+    small.do(Cordoned("h3"))
+    small.submit("a1", "a", 16, 60)
+    small.submit("c1", "c", 24, 60)
+    small.submit("b1", "b", 16, 5)
+    small.wait(7)
+    (kept,) = small.scheduler.reservations()
+    assert (kept.workload, kept.start, kept.estimate) == ("b1", (small.now + 53) * MINUTE, False)
+    assert small.ranking() == ["c1", "b1"]
+    assert small.wait(53) == ["stop a1/1 preempted for b1", "claim b1"]
