@@ -1,7 +1,7 @@
-"""The daemon's event log of the last days as a file that can be replayed.
+"""The daemon's event log of the last days as a file: to be replayed, or to be reported on.
 
 It begins with what was there at that moment: the newest budgets and the states of hosts, and the workloads that had
-come before, as if they came then.
+come before and not ended.
 """
 
 from __future__ import annotations
@@ -16,26 +16,52 @@ from gpubudget.errors import RefusedError
 
 _PAGE = 10_000
 _MOST_EARLIER = 5_000
+_WORKLOADS = 1_000
+_LIVE = "pending,held,starting,running,stopping"
 
 Line = dict[str, Any]
 
 
-def record(client: Client, since: int, file: Path) -> None:
-    """Write the log from ``since`` (milliseconds) on to ``file``; RefusedError if nothing was recorded since then."""
+def record(client: Client, since: int, file: Path, *, replay: bool = True) -> None:
+    """Write the log from ``since`` (milliseconds) on to ``file``; RefusedError if nothing was recorded since then.
+
+    Whoever replays it wants all that was there to come at the beginning; whoever reports on it, when it did come.
+    """
     last = int(client.get("/v1/events", limit=0)["next"])
     first = _first_since(client, since, last)
     lines = list(_pages(client, after=first - 1))
     if not lines:
-        raise RefusedError("the daemon has recorded nothing in that time", hint="name a longer one with --replay")
+        raise RefusedError("the daemon has recorded nothing in that time", hint="name a longer one")
     begin = int(lines[0]["at"])
-    come = {line["workload"] for line in lines if line["kind"] == "submitted"}
-    earlier = dict.fromkeys(line["workload"] for line in lines if line.get("workload") not in {None, *come})
+    before = [line for workload in _there(client, lines, first) for line in _earlier(client, workload, first)]
+    if replay:
+        before = [{**line, "at": begin} for line in before]
+    elif before:
+        before.sort(key=lambda line: line["seq"])
+        begin = int(before[0]["at"])
     with file.open("w", encoding="utf-8") as stream:
-        for line in _settings(client, first, begin):
+        for line in (*_settings(client, first, begin), *before, *lines):
             stream.write(f"{json.dumps(line)}\n")
-        for workload in list(earlier)[:_MOST_EARLIER]:
-            stream.writelines(f"{json.dumps(line)}\n" for line in _earlier(client, workload, first, begin))
-        stream.writelines(f"{json.dumps(line)}\n" for line in lines)
+
+
+def _there(client: Client, lines: list[Line], first: int) -> list[str]:
+    """The workloads that had come before the first of the lines: those in them, and those that are still there."""
+    come = {line["workload"] for line in lines if line["kind"] == "submitted"}
+    found = dict.fromkeys(line["workload"] for line in lines if line.get("workload") not in {None, *come})
+    if first > 1:
+        found |= dict.fromkeys(workload for workload in _live(client) if workload not in come)
+    return list(found)[:_MOST_EARLIER]
+
+
+def _live(client: Client) -> Iterator[str]:
+    """The ids of all workloads that have not ended."""
+    after = None
+    while True:
+        page = client.get("/v1/workloads", state=_LIVE, limit=_WORKLOADS, after=after)["workloads"]
+        yield from (one["id"] for one in page)
+        if len(page) < _WORKLOADS:
+            return
+        after = page[-1]["id"]
 
 
 def _first_since(client: Client, since: int, last: int) -> int:
@@ -73,8 +99,8 @@ def _settings(client: Client, first: int, begin: int) -> list[Line]:
     return [{**line, "at": begin} for line in (*applied, *hosts.values())]
 
 
-def _earlier(client: Client, workload: str, first: int, begin: int) -> list[Line]:
-    """A workload that was there at the beginning: submitted then, and started if it was running."""
+def _earlier(client: Client, workload: str, first: int) -> list[Line]:
+    """A workload that was there before a line: that it was submitted, and started if it was running."""
     submitted: Line | None = None
     started: Line | None = None
     for line in _pages(client, before=first, workload=workload):
@@ -87,4 +113,4 @@ def _earlier(client: Client, workload: str, first: int, begin: int) -> list[Line
                 started = line
             case "stopped":
                 started = None
-    return [{**line, "at": begin} for line in (submitted, started) if line is not None]
+    return [line for line in (submitted, started) if line is not None]

@@ -33,6 +33,7 @@ def test_what_was_there_already_comes_at_the_beginning(cluster: Cluster, alice: 
     """Budgets, hosts, and work that waited, ran or was moved before; what had ended is not part of it."""
     assert alice("run", "-b", "vision", "-g", "1", "--", "true").code == 0
     runs = started(alice, "--", "sleep", "300")
+    quiet = started(alice, "--", "sleep", "300")
     waits = alice("submit", "-b", "vision", "-g", "16", "-m", "1h", "--", "true").out.split()[0]
     assert alice("move", waits, "-b", "language/alice").code == 0
     since = now_ms()
@@ -40,6 +41,7 @@ def test_what_was_there_already_comes_at_the_beginning(cluster: Cluster, alice: 
     assert alice("cancel", runs, waits).code == 0
     with cluster.client("alice") as client:
         record(client, since, tmp_path / "part.jsonl")
+        record(client, since, tmp_path / "report.jsonl", replay=False)
         record(client, 0, tmp_path / "all.jsonl")
     found = lines(tmp_path / "part.jsonl")
     begin = found[0]["at"]
@@ -48,14 +50,20 @@ def test_what_was_there_already_comes_at_the_beginning(cluster: Cluster, alice: 
     assert [line["kind"] for line in earlier][:3] == ["budgets_applied", "host", "host"]
     told = [(line["kind"], line["workload"]) for line in earlier if "workload" in line]
     assert {("submitted", runs), ("started", runs), ("submitted", waits)} <= set(told)
+    assert {("submitted", quiet), ("started", quiet)} <= set(told)  # of which nothing was heard since
     assert ("started", waits) not in told
     (moved,) = [line for line in earlier if line["kind"] == "submitted" and line["workload"] == waits]
     assert moved["budget"] == "language/alice"
     ids = {line["workload"] for line in found if line["kind"] == "submitted"}
-    assert len(ids) == 3
+    assert len(ids) == 4
     scenario = read_history(tmp_path / "part.jsonl")
     assert not [row for row in scenario.workloads.bad_rows if "had not started" not in row.why]
     assert {one.spec.id for one in scenario.workloads.submissions} == ids
+    as_it_was = lines(tmp_path / "report.jsonl")
+    every = {line["seq"]: line["at"] for line in lines(tmp_path / "all.jsonl")}
+    assert all(every[line["seq"]] == line["at"] for line in as_it_was if "workload" in line)
+    assert [line["at"] for line in as_it_was] == sorted(line["at"] for line in as_it_was)
+    assert len(as_it_was) == len(found)
     assert lines(tmp_path / "all.jsonl")[0]["seq"] == 1
     assert not audit((tmp_path / "all.jsonl").read_bytes().splitlines()).findings
 
