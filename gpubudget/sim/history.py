@@ -1,7 +1,8 @@
 """Our own event log as a trace: what people really submitted, so that last month can be replayed under other rules.
 
 How long each workload needs is recovered from when it started and stopped; under which budgets and on which hosts it
-came stands in the log. Knows the public format only. What a log cannot say is flagged, as for every trace.
+came stands in the log. Knows the public format only. What a log cannot say is flagged, as for every trace. The story
+that is read on the way also says what became of each workload, for ``happened.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gpubudget.core.workload import WorkloadSpec
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import Finding, Line, lines_of, read
 from gpubudget.sim.played import Costs
+from gpubudget.sim.result import Preemption, Span
 from gpubudget.sim.submission import BadRow, Ending, Failure, Fault, Scenario, SimHost, Submission, Workloads
 from gpubudget.sim.traces import unpacked
 from gpubudget.units import MINUTE, count, format_duration
@@ -28,10 +30,11 @@ _STILL_AWAY = 365 * 24 * 60 * MINUTE
 
 
 @dataclass(slots=True)
-class _Told:
+class Told:
     """A workload as far as the log has told of it, in milliseconds.
 
-    ``started`` is when its attempt had started up, ``done`` the run time that counts.
+    ``started`` is when its attempt had started up, ``done`` the run time that counts. ``begun`` is the line of its
+    attempt's start, ``reasons`` are those of all its stops, ``over`` is when it ended.
     """
 
     at: int
@@ -47,6 +50,14 @@ class _Told:
     cut: bool = False
     gives_up: int | None = None
     refused: str = ""
+    begun: Line | None = None
+    spans: list[Span] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    over: int | None = None
+    pool: str = ""
+    lane: bool = False
+    why: str = ""
+    """Why it is held."""
 
 
 @dataclass(slots=True)
@@ -60,7 +71,7 @@ class _Away:
 
 
 @dataclass(slots=True)
-class _Story:
+class Story:
     """All that the log has told so far."""
 
     start_up: int
@@ -68,9 +79,12 @@ class _Story:
     hosts: dict[str, SimHost] = field(default_factory=dict)
     away: dict[str, _Away] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
-    workloads: dict[str, _Told] = field(default_factory=dict)
+    workloads: dict[str, Told] = field(default_factory=dict)
+    preemptions: list[Preemption] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    begin: int | None = None
     end: int = 0
+    lines: int = 0
 
 
 def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
@@ -78,15 +92,7 @@ def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
 
     ``start_up`` is for how long an attempt that is not the first is taken to have done nothing yet.
     """
-    story = _Story(start_up)
-    with unpacked(path) as file:
-        _listen(story, lines_of(file))
-    if not story.trees or not story.hosts or not story.workloads:
-        what = "budgets" if not story.trees else "hosts" if not story.hosts else "workloads"
-        first = f"; line {story.bad[0].line}: {story.bad[0].why}" if story.bad else ""
-        raise InvalidInputError(
-            f"{path} tells of no {what}{first}", hint="`gpubudget get events -o jsonl` prints a whole log"
-        )
+    story = read_story(path, start_up)
     for name in list(story.away):
         _back(story, name, max(story.end, story.away[name].at) + _STILL_AWAY)
     found, assumptions = _submissions(story)
@@ -99,11 +105,27 @@ def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
     return Scenario(story.trees[0][1], tuple(story.hosts.values()), workloads)
 
 
-def _listen(story: _Story, lines: Iterable[bytes]) -> None:
+def read_story(path: Path, start_up: int = Costs().start_up) -> Story:
+    """All that an event log tells; InvalidInputError where that is no budgets, no hosts or no workloads."""
+    story = Story(start_up)
+    with unpacked(path) as file:
+        _listen(story, lines_of(file))
+    if not story.trees or not story.hosts or not story.workloads:
+        what = "budgets" if not story.trees else "hosts" if not story.hosts else "workloads"
+        first = f"; line {story.bad[0].line}: {story.bad[0].why}" if story.bad else ""
+        raise InvalidInputError(
+            f"{path} tells of no {what}{first}", hint="`gpubudget get events -o jsonl` prints a whole log"
+        )
+    return story
+
+
+def _listen(story: Story, lines: Iterable[bytes]) -> None:
     for line in read(lines):
         if isinstance(line, Finding):
             story.bad.append(BadRow(line.line, line.message))
             continue
+        story.lines += 1
+        story.begin = line.at if story.begin is None else story.begin
         story.end = line.at
         if line.kind == "budgets_applied":
             try:
@@ -114,17 +136,19 @@ def _listen(story: _Story, lines: Iterable[bytes]) -> None:
             _host(story, line)
         elif line.kind == "submitted":
             data = line.data
-            story.workloads[data["workload"]] = _Told(line.at, _spec(data), line.number, data["budget"])
+            story.workloads[data["workload"]] = Told(line.at, _spec(data), line.number, data["budget"])
         elif (told := story.workloads.get(line.data.get("workload", ""))) is not None:
-            _tell(told, line, story.start_up)
+            _tell(story, told, line)
 
 
-def _tell(told: _Told, line: Line, start_up: int) -> None:
+def _tell(story: Story, told: Told, line: Line) -> None:
     data = line.data
     match line.kind:
         case "started":
-            told.started = line.at + (start_up if told.ran else 0)
+            told.started = line.at + (story.start_up if told.ran else 0)
             told.saved, told.leaving, told.ran = None, None, True
+            told.begun, told.pool = line, data.get("pool") or told.spec.pools[0]
+            told.lane = told.lane or bool(data.get("lane"))
         case "checkpoint":
             told.saved = line.at
         case "stopping":
@@ -132,18 +156,51 @@ def _tell(told: _Told, line: Line, start_up: int) -> None:
         case "moved":
             told.budget = data["budget"]
         case "refused":
-            told.refused = data["reason"]
+            told.refused, told.over = data["reason"], line.at
+        case "held":
+            told.why = data["reason"]
         case "requeued":
-            told.ending, told.cut = None, False
+            told.ending, told.cut, told.over = None, False, None
+            told.why = data.get("held", "")
             if data.get("reason") == "failed":
                 told.done = 0
+                told.spans = [span._replace(lost=span.ended - span.started) for span in told.spans]
         case "stopped":
+            before, leaving = told.done, told.leaving
             _stopped(told, line.at, data)
+            if told.begun is not None and data["attempt"]:
+                _span(story, told, line, told.done - before, leaving)
+            told.over = line.at
         case _:
             pass
 
 
-def _stopped(told: _Told, at: int, data: dict[str, Any]) -> None:
+def _span(story: Story, told: Told, line: Line, brought: int, leaving: int | None) -> None:
+    """Write down what an attempt held, and who made way for whom; ``brought`` is what it brought the workload forward.
+
+    What ends preempted has nothing to show for it.
+    """
+    begun, reason = told.begun, line.data["reason"]
+    if begun is None:
+        return
+    held = line.at - begun.at
+    lost = held if told.cut or brought < 0 else min(held, max(0, held - brought))
+    told.spans.append(Span(begun.at, line.at, lost))
+    told.reasons.append(reason)
+    told.begun = None
+    if reason == "preempted":
+        name, spec = line.data.get("for") or "", told.spec
+        helped = story.workloads.get(name)
+        story.preemptions.append(
+            Preemption(
+                line.at if leaving is None else leaving, spec.id, line.data["attempt"], told.budget,
+                begun.data["allocated"], spec.gpus, begun.at, begun.data["protected_until_ms"], lost * spec.gpus,
+                name, None if helped is None else helped.budget,
+            )
+        )  # fmt: skip
+
+
+def _stopped(told: Told, at: int, data: dict[str, Any]) -> None:
     """An attempt is over: how much of it counts for how long the workload needs."""
     reason = data["reason"]
     if data["attempt"] == 0 or told.started is None:
@@ -164,7 +221,7 @@ def _stopped(told: _Told, at: int, data: dict[str, Any]) -> None:
     told.ending = Ending.FINISHED if told.cut else None
 
 
-def _submissions(story: _Story) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
+def _submissions(story: Story) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
     """The workloads whose run time is known or can be guessed, in order; the others are bad rows."""
     found: list[Submission] = []
     still = cut = 0
@@ -225,7 +282,7 @@ def _spec(data: dict[str, Any]) -> WorkloadSpec:
     )
 
 
-def _host(story: _Story, line: Line) -> None:
+def _host(story: Story, line: Line) -> None:
     name, state = line.data["host"], line.data["state"]
     if "pool" in line.data and "gpus" in line.data:
         story.hosts.setdefault(name, SimHost(name, line.data["pool"], line.data["gpus"]))
@@ -237,7 +294,7 @@ def _host(story: _Story, line: Line) -> None:
         story.away[name].empty = line.at
 
 
-def _back(story: _Story, name: str, at: int) -> None:
+def _back(story: Story, name: str, at: int) -> None:
     """A host is at work again: it failed, and its repair took from when it was empty until now."""
     away = story.away.pop(name, None)
     if away is not None:
