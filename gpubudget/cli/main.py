@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "cordon": ("hosts:cordon", "Place nothing new on a host."),
         "uncordon": ("hosts:uncordon", "Give a host back to work."),
         "remove-host": ("hosts:remove_host", "Forget a host that is gone for good."),
+        "report": ("report:report", "Report what the cluster did: waits, fairness, GPU-hours by budget."),
         "simulate": ("simulate:simulate", "Play a trace through the scheduler and report what came of it."),
         "audit": ("audit:audit", "Recompute placements, ledger and preemptions from an event log."),
     },

@@ -26,7 +26,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 _TIMES = {
     "submitted_ms", "started_ms", "ended_ms", "protected_until_ms", "ends_by_ms", "last_seen_ms", "committed_ms",
-    "applied_ms", "start_ms", "created_ms", "used_ms", "revoked_ms", "since_ms", "at_ms", "seen_ms", "settled_ms",
+    "applied_ms", "start_ms", "created_ms", "used_ms", "revoked_ms", "since_ms", "until_ms", "at_ms", "seen_ms",
+    "settled_ms",
 }  # fmt: skip
 NOTHING = "-"
 

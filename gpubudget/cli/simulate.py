@@ -6,10 +6,9 @@ stderr, and in the files only where it is asked for.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -20,10 +19,11 @@ import click
 
 from gpubudget.cli import sweep
 from gpubudget.cli.against import both, changes
+from gpubudget.cli.outfiles import check_files, unwritten, write_file
 from gpubudget.cli.output import Column, Row, printable, say, table
 from gpubudget.cli.simoptions import FILE, choice_of, choice_options
 from gpubudget.cli.sweep import sweep_options
-from gpubudget.errors import InvalidInputError, UsageError
+from gpubudget.errors import UsageError
 from gpubudget.sim import report
 from gpubudget.sim.engine import Progress, Settings, log_to
 from gpubudget.sim.engine import simulate as play
@@ -103,12 +103,12 @@ def simulate(  # noqa: PLR0913 - the options of the command
     What the trace does not say is drawn from the seed; the report lists every assumption. The same seed gives the same
     files, byte for byte.
     """
-    _check({"--log": log, "--out": out, "--json": as_json, "--csv": as_csv}, given | {"runs": runs})
+    check_files({"--log": log, "--out": out, "--json": as_json, "--csv": as_csv}, given | {"runs": runs})
     if axes or seeds is not None:
         _no_parts(("--log", log), ("--out", out), ("--against", against), of="a sweep")
         found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
-        _write(as_json, lambda: sweep.as_json(found))
-        _write(as_csv, lambda: sweep.as_csv(found))
+        write_file(as_json, lambda: sweep.as_json(found))
+        write_file(as_csv, lambda: sweep.as_csv(found))
         return
     if against is not None:
         _no_parts(("--log", log), ("--csv", as_csv), ("a second --policy", policies[1:]), of="--against")
@@ -124,9 +124,9 @@ def simulate(  # noqa: PLR0913 - the options of the command
         _tell(name, result, seconds, first=not played)
         played.append(report.Run(name, result, measure(result)))
     try:
-        _write(out, lambda: report.page(played))
-        _write(as_json, lambda: report.as_json(played))
-        _write(as_csv, lambda: report.as_csv(played[0].result))
+        write_file(out, lambda: report.page(played))
+        write_file(as_json, lambda: report.as_json(played))
+        write_file(as_csv, lambda: report.as_csv(played[0].result))
     finally:  # whatever cannot be written, what was found is said
         click.echo(table(_rows(played), _SUMMARY))
         if against is not None:
@@ -208,25 +208,7 @@ def _log(path: Path | None) -> Iterator[TextIO | None]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
     except OSError as error:
-        raise _unwritten(path, error) from None
-
-
-def _check(files: dict[str, Path | None], given: dict[str, Any]) -> None:
-    """Say before the run what would be a pity after it."""
-    taken = {path.resolve(): f"--{name}" for name, path in given.items() if isinstance(path, Path)}
-    for name, path in files.items():
-        if path is None:
-            continue
-        if path.is_dir():
-            raise InvalidInputError(f"{path} cannot be written: it is a folder", hint="give the path of a file")
-        if not os.access(path.parent, os.W_OK):
-            why = "may not be written to" if path.parent.is_dir() else "does not exist"
-            raise InvalidInputError(
-                f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path"
-            )
-        other = taken.setdefault(path.resolve(), name)
-        if other != name and not path.is_char_device():
-            raise UsageError(f"{name} would overwrite {path}, which is that of {other}", hint="give another path")
+        raise unwritten(path, error) from None
 
 
 def _no_parts(*options: tuple[str, object], of: str) -> None:
@@ -234,17 +216,3 @@ def _no_parts(*options: tuple[str, object], of: str) -> None:
     for name, value in options:
         if value:
             raise UsageError(f"{name} goes with a single run, and not with {of}", hint=f"leave {name} out")
-
-
-def _write(path: Path | None, text: Callable[[], str]) -> None:
-    """Write a file that was asked for."""
-    if path is None:
-        return
-    try:
-        path.write_text(text(), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise _unwritten(path, error) from None
-
-
-def _unwritten(path: Path, error: OSError) -> InvalidInputError:
-    return InvalidInputError(f"{path} cannot be written: {error.strerror or error}", hint="check folder and free space")

@@ -41,9 +41,9 @@ class SharePoint:
 class FinishTimes:
     """How much longer workloads took than in a cluster of their budget's own, as quantiles of the ratio.
 
-    The cluster of its own has as many GPUs as the budget's guarantee, gives them to the budget's workloads in the order
-    of submission, and is never interrupted or fragmented. ``no_worse`` is the share of workloads with a ratio of at
-    most 1; those that had not ended count with the time until then.
+    The cluster of its own has as many GPUs as the budget's guarantee when work last came, gives them to the budget's
+    workloads in the order of submission, and is never interrupted or fragmented. ``no_worse`` is the share of workloads
+    with a ratio of at most 1; those that had not ended count with the time until then.
     """
 
     workloads: int
@@ -174,8 +174,8 @@ def finish_times(time: GpuTime, rows: Sequence[Row]) -> FinishTimes:
     """Finish-time fairness (Mahajan et al., Themis, NSDI 2020) of funded workloads, in the order of submission."""
     gpus: dict[Account, tuple[int, int]] = {}  # as a fraction
     for pool in time.pools:
-        shares, capacity = time.weights(pool, 0), time.at(0, pool).capacity
-        gpus |= {(pool, path): (share * capacity, shares.scale) for path, share in shares.own.items() if share}
+        shares, capacity = time.weights(pool, time.loaded), time.at(time.loaded, pool).capacity
+        gpus |= {(pool, path): (its, shares.scale) for path, share in shares.own.items() if (its := share * capacity)}
     names = {name: place for place, name in enumerate(time.result.pools)}
     busy: dict[Account, int] = {}
     times_as_long = []  # in thousandths

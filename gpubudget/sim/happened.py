@@ -18,25 +18,32 @@ from gpubudget.sim.meters import Meters, PoolMeter
 from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result, Row, Span
 from gpubudget.sim.submission import Ending, SimHost, Submission
 from gpubudget.sim.traces import unpacked
-from gpubudget.units import HOUR, count
+from gpubudget.units import HOUR, SECOND, count
 
 POLICY = "as it happened"
+_SAMPLES = 500
+"""At least so many where the time is short."""
 
 _ENDS = {"failed": End.FAILED, "cancelled": End.CANCELLED, "preempted": End.PREEMPTED}
 """How a workload has ended whose last attempt did so; else it has finished."""
 
 
-def happened(path: Path, since: int | None = None, sample_every: int = HOUR) -> Result:
-    """What an event log tells, from ``since`` (milliseconds) on or from its beginning.
+def happened(
+    path: Path, since: int | None = None, *, back: int | None = None, sample_every: int | None = None
+) -> Result:
+    """What an event log tells, from ``since`` (milliseconds) on, or ``back`` from its end, or from its beginning.
 
-    Samples are ``sample_every`` apart, one of them at ``since``. Raises InvalidInputError where the file is no log, or
+    Samples are ``sample_every`` apart, by itself an hour or less. Raises InvalidInputError where the file is no log, or
     tells of nothing in that time.
     """
     story = read_story(path, start_up=0)
     begin, end = story.begin or 0, story.end
-    if since is not None and since > begin:
-        begin = since - -(-(since - begin) // sample_every) * sample_every
-    measured = _Measured(story, begin, sample_every)
+    since = end - back if back is not None else since
+    first = begin if since is None else max(begin, since)
+    if first >= end > begin:
+        raise InvalidInputError(f"{path} tells of nothing in that time", hint="name a longer one with --since")
+    measured = _Measured(story, begin, sample_every or max(SECOND, min(HOUR, (end - first) // _SAMPLES)))
+    measured.meters.next = first
     with unpacked(path) as file:
         for line in read(lines_of(file)):
             if isinstance(line, Line):
@@ -52,7 +59,7 @@ def happened(path: Path, since: int | None = None, sample_every: int = HOUR) -> 
         bad_rows=tuple(sorted(story.bad, key=lambda bad: bad.line)),
         trees=tuple(story.trees),
         hosts=tuple([SimHost(name, host.pool, host.gpus) for name, host in measured.hosts.items()]),
-        start=begin,
+        start=first,
         loaded_until=end,
         end=end,
         pools=tuple(measured.meters.pools),
@@ -65,12 +72,9 @@ def happened(path: Path, since: int | None = None, sample_every: int = HOUR) -> 
         host_failures=measured.failures,
         events=story.lines,
         wakes=0,
+        real=True,
     )
-    if since is None or since <= begin:
-        return found
-    if since >= end:
-        raise InvalidInputError(f"{path} tells of nothing in that time", hint="name a longer one with --since")
-    return found.since(since)
+    return found if first == begin else found.since(first)
 
 
 def _notes(rows: list[Row]) -> list[str]:

@@ -220,6 +220,8 @@ class Result:
     wakes: int
     seconds: float | None = None
     """How long the run took by the clock on the wall. Only there when it was asked for: it is not the same twice."""
+    real: bool = False
+    """Whether it is what really happened, as an event log tells, and no simulation."""
 
     @property
     def tree(self) -> Tree:

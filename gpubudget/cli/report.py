@@ -1,0 +1,151 @@
+"""``report``: what the cluster did in the last days, who waited, and who got the GPU time, as its event log tells."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from gpubudget.cli.client import Client
+from gpubudget.cli.connect import connected
+from gpubudget.cli.outfiles import check_files, write_file
+from gpubudget.cli.output import Column, now_ms, printable, say, table
+from gpubudget.cli.recorded import record
+from gpubudget.cli.values import DURATION
+from gpubudget.errors import UsageError
+from gpubudget.sim import report as shown
+from gpubudget.sim.happened import happened
+from gpubudget.sim.measures import BudgetMeasures, Measures, measure
+from gpubudget.sim.result import Result
+from gpubudget.units import DAY, about_duration, about_share, count, format_gpu_hours
+
+FILE = click.Path(path_type=Path)
+USUAL = 30 * DAY
+_NAMED = 3
+"""So many lines that were left out are named on the terminal; the page has more."""
+
+
+def percent(part: Fraction | None) -> str:
+    """A ratio for a table."""
+    return "" if part is None else about_share(part)
+
+
+def _of(part: int, whole: int) -> Fraction | None:
+    return Fraction(part, whole) if whole else None
+
+
+_CLUSTER = [
+    Column("AVAILABILITY", lambda row: percent(row["m"].pyramid.availability), right=True),
+    Column("OCCUPANCY", lambda row: percent(row["m"].pyramid.occupancy), right=True),
+    Column("IMPACT", lambda row: percent(row["m"].pyramid.impact), right=True),
+    Column("UTILIZATION", lambda row: percent(row["m"].pyramid.utilization), right=True),
+    Column("WORKLOADS", lambda row: f"{row['m'].workloads:,}", right=True),
+    Column("WAIT P50", lambda row: shown.wait(row["m"].waits[0].first.p50_ms), right=True),
+    Column("P90", lambda row: shown.wait(row["m"].waits[0].first.p90_ms), right=True),
+    Column("PREEMPTIONS", lambda row: f"{row['m'].preemptions.count:,}", right=True),
+    Column("LOST GPU-H", lambda row: format_gpu_hours(row["m"].lost_gpu_ms), right=True),
+]
+BUDGETS = [
+    Column("BUDGET", lambda row: row["b"].path),
+    Column("SHARE", lambda row: percent(row["b"].share), right=True),
+    Column("WORKLOADS", lambda row: f"{row['b'].workloads:,}", right=True),
+    Column("DEMANDED", lambda row: format_gpu_hours(row["b"].demanded_gpu_ms), right=True),
+    Column("ENTITLED", lambda row: format_gpu_hours(row["b"].entitled_gpu_ms), right=True),
+    Column("DELIVERED", lambda row: format_gpu_hours(row["b"].delivered_gpu_ms), right=True),
+    Column("OF IT", lambda row: percent(_of(row["b"].delivered_gpu_ms, row["b"].entitled_gpu_ms)), right=True),
+    Column("UNALLOCATED", lambda row: format_gpu_hours(row["b"].unallocated_gpu_ms), right=True),
+    Column("LOST", lambda row: format_gpu_hours(row["b"].lost_gpu_ms), right=True),
+    Column("PREEMPTED", lambda row: f"{row['b'].preempted:,}", right=True),
+    Column("WAIT P50", lambda row: shown.wait(row["b"].waits.first.p50_ms), right=True),
+    Column("P90", lambda row: shown.wait(row["b"].waits.first.p90_ms), right=True),
+]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpubudget report
+  gpubudget report --since 7d --out week.html
+  gpubudget report --log events.jsonl.gz --since 30d --out november.html --csv workloads.csv"""
+)
+@click.option("--since", type=DURATION, metavar="SPAN", help="From so long ago on.  [default: 30d; all of a --log]")
+@click.option("--log", type=FILE, metavar="FILE", help="An event log, instead of the daemon's.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write the report, one HTML page.")
+@click.option("--json", "as_json", type=FILE, metavar="FILE", help="Write all figures.")
+@click.option("--csv", "as_csv", type=FILE, metavar="FILE", help="Write a row for each workload.")
+@connected
+def report(
+    client: Client,
+    /,
+    *,
+    since: int | None,
+    log: Path | None,
+    out: Path | None,
+    as_json: Path | None,
+    as_csv: Path | None,
+) -> None:
+    """Report what the cluster did: the four figures, waits, fairness, preemptions, and GPU-hours by budget.
+
+    All is computed from the event log, in the way in which `simulate` reports on a simulation. A log of a file ends
+    with its last line, and --since counts back from there.
+    """
+    check_files({"--out": out, "--json": as_json, "--csv": as_csv}, {"log": log})
+    result = measured(client, since, log)
+    figures = measure(result)
+    tell(result)
+    run = shown.Run("as it happened", result, figures)
+    try:
+        write_file(out, lambda: shown.page([run], title_of(result)))
+        write_file(as_json, lambda: shown.as_json([run]))
+        write_file(as_csv, lambda: shown.as_csv(result))
+    finally:  # whatever cannot be written, what was found is said
+        click.echo(table([{"m": figures}], _CLUSTER))
+        click.echo(f"\n{budgets_table(figures.programs)}")
+
+
+def measured(client: Client, since: int | None, log: Path | None = None) -> Result:
+    """What happened in the last ``since`` milliseconds, by the daemon's log or that of a file."""
+    if since == 0:
+        raise UsageError("--since 0 is no time at all", hint="--since 7d, say")
+    if log is not None:
+        return happened(log) if since is None else happened(log, back=since)
+    begin = now_ms() - (USUAL if since is None else since)
+    if sys.stderr.isatty():
+        say("reading the daemon's event log")
+    with TemporaryDirectory(prefix="gpubudget-") as folder:
+        file = Path(folder) / "events.jsonl"
+        record(client, begin, file, replay=False)
+        return happened(file, begin)
+
+
+def tell(result: Result) -> None:
+    """Say of which time this is, and what was left out."""
+    for bad in result.bad_rows[:_NAMED]:
+        say(printable(f"left out: line {bad.line}: {bad.why}"))
+    if len(result.bad_rows) > _NAMED:
+        say(f"and {count(len(result.bad_rows) - _NAMED, 'line')} more")
+    gpus = sum(host.gpus for host in result.hosts)
+    say(f"{title_of(result)}, {about_duration(result.end - result.start)}, {count(gpus, 'GPU')}")
+
+
+def title_of(result: Result) -> str:
+    """The cluster, and from when to when, in UTC."""
+    return f"{result.tree.cluster}: {_moment(result.start)} to {_moment(result.end)} UTC"
+
+
+def _moment(millis: int) -> str:
+    return datetime.fromtimestamp(millis // 1_000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def budgets_table(budgets: tuple[BudgetMeasures, ...]) -> str:
+    """What budgets wanted, were entitled to and got, in GPU-hours."""
+    return table([{"b": each} for each in budgets], BUDGETS)
+
+
+def chosen(figures: Measures, budget: str | None) -> tuple[BudgetMeasures, ...]:
+    """A budget and those below it, or all."""
+    return tuple(b for b in figures.budgets if budget in {None, "/", b.path} or b.path.startswith(f"{budget}/"))
