@@ -109,6 +109,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
         found = sweep.run_sweep(given, policies, axes, seeds or 1, runs, processes)
         write_file(as_json, lambda: sweep.as_json(found))
         write_file(as_csv, lambda: sweep.as_csv(found))
+        sweep.verdict(found)
         return
     if against is not None:
         _no_parts(("--log", log), ("--csv", as_csv), ("a second --policy", policies[1:]), of="--against")

@@ -9,25 +9,30 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 from io import StringIO
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from gpubudget.cli.output import Column, say, table
+from gpubudget.cli.output import Column, printable, say, table
 from gpubudget.cli.simoptions import FILE, OPTIONS, choice_of
 from gpubudget.cli.values import Whole, shown
-from gpubudget.errors import UsageError
+from gpubudget.errors import GpuBudgetError, InvalidInputError, UsageError
 from gpubudget.sim import report
 from gpubudget.sim.compare import Unit
 from gpubudget.sim.policies import POLICIES
-from gpubudget.sim.sweep import Done, Point, Setting, Winner, outcomes, sweep, winners
+from gpubudget.sim.prepare import check, read_tree
+from gpubudget.sim.sweep import Done, Outcome, Point, Setting, Winner, outcomes, sweep, winners
 from gpubudget.units import SECOND, about_duration, count
 
 C = TypeVar("C", bound=Callable[..., Any])
 _MOST_RUNS = 10_000
+_TOLD = 10
+"""So many combinations that cannot be are told before the first run; the tables have all."""
 _SHOWN = {
     "WAIT P50": "wait, half at most",
     "WAIT P90": "wait, 90% at most",
@@ -76,17 +81,51 @@ def run_sweep(
     runs: Path,
     processes: int | None,
 ) -> list[Done]:
-    """Play all runs, show progress and the tables, and give what was found."""
-    points = points_of(given, policies, axes, seeds)
+    """Play all runs that can be, show progress and the tables, and give what was found, in the order of the runs."""
+    planned = points_of(given, policies, axes, seeds)
+    _tell_impossible([each for each in planned if isinstance(each, Done)])
+    points = [each for each in planned if isinstance(each, Point)]
+    played = iter(_played(points, runs, processes) if points else ())
+    found = [each if isinstance(each, Done) else next(played) for each in planned]
+    click.echo(table([{"outcome": outcome} for outcome in outcomes(found)], _settings_table(found)))
+    if won := winners(found):
+        click.echo()
+        click.echo(table([{"winner": winner} for winner in won], _WINNERS))
+    sys.stdout.flush()
+    return found
+
+
+def verdict(found: Sequence[Done]) -> None:
+    """Raise what a sweep failed at, when all that was found is shown: a run broke off, or none could be played."""
+    if broken := sum(done.broken for done in found):
+        raise GpuBudgetError(
+            f"{count(broken, 'run')} broke off: the table says why", hint="the same command plays only what broke off"
+        )
+    if all(done.why_not for done in found):
+        raise InvalidInputError("none of the runs could be played", hint="the table says why")
+
+
+def _tell_impossible(refused: Sequence[Done]) -> None:
+    """Say before the first run which combinations are left out, and why."""
+    told = outcomes(refused)
+    for outcome in told[:_TOLD]:
+        say(printable(f"left out: {outcome}: {_why_not(outcome)}"))
+    if others := told[_TOLD:]:
+        say(f"left out: {count(len(others), 'more combination')}, which the table names")
+
+
+def _played(points: Sequence[Point], runs: Path, processes: int | None) -> list[Done]:
+    """All runs, played now or found in ``runs``, with progress on stderr."""
     began, first = time.monotonic(), 0
 
-    def progress(done: int, point: Point) -> None:
+    def progress(done: int, last: Done) -> None:
         nonlocal first
         first = first or done
         here, took = done - first + 1, time.monotonic() - began
         left = about_duration(int(took / here * (len(points) - done)) * SECOND)
         rest = f"; about {left} left" if here > 1 and done < len(points) else ""
-        say(f"{done} of {count(len(points), 'run')} done: {point}{rest}")
+        fate = f" {'broke off' if last.broken else 'cannot be'}: {last.why_not}" if last.why_not else ""
+        say(printable(f"{done} of {count(len(points), 'run')} done: {last}{fate}{rest}"))
 
     try:
         found = sweep(points, runs, processes or len(os.sched_getaffinity(0)), progress)
@@ -95,32 +134,40 @@ def run_sweep(
         raise
     if not first:
         say(f"all {count(len(points), 'run')} were finished before: they are from {runs}")
-    click.echo(table([{"outcome": outcome} for outcome in outcomes(found)], _settings_table(found)))
-    click.echo()
-    click.echo(table([{"winner": winner} for winner in winners(found)], _WINNERS))
-    sys.stdout.flush()
     return found
 
 
-def points_of(given: dict[str, Any], policies: Sequence[str], axes: Sequence[str], seeds: int) -> list[Point]:
-    """Every combination of the values, for every seed; the last name changes first, seeds before it."""
+def points_of(given: dict[str, Any], policies: Sequence[str], axes: Sequence[str], seeds: int) -> list[Point | Done]:
+    """Every combination of the values, for every seed; the last name changes first, seeds before it.
+
+    A combination that cannot be has runs that are over, with the reason. Where none can be, and all for the same
+    reason, it is none of the combinations that is wrong: that error is raised.
+    """
     named = [_axis(axis) for axis in axes]
     if len(set(policies)) > 1:
         named.append(("policy", [(policy, policy) for policy in dict.fromkeys(policies)]))
     if len({name for name, _ in named}) < len(named):
         raise UsageError("a name is swept twice", hint="give all its values in one --sweep")
-    seed = "seed" if given["synthetic"] is None else "synthetic"
-    found = []
+    if (runs := seeds * prod(len(choices) for _, choices in named)) > _MOST_RUNS:
+        raise UsageError(f"these are {runs:,} runs; at most {_MOST_RUNS:,} are one sweep")
+    seed, tree_of = "seed" if given["synthetic"] is None else "synthetic", cache(read_tree)
+    found: list[Point | Done] = []
+    errors: list[GpuBudgetError] = []
     for values in product(*(choices for _, choices in named)):
         chosen = {name: value for (name, _), (_, value) in zip(named, values, strict=True)}
         setting: Setting = tuple((name, text) for (name, _), (text, _) in zip(named, values, strict=True))
         policy = str(chosen.pop("policy", policies[0]))
         options = given | {name.replace("-", "_"): value for name, value in chosen.items()}
-        for place in range(seeds):
-            choice = choice_of(options | {seed: given[seed] + place})
-            found.append(Point(setting, given[seed] + place, policy, choice))
-    if len(found) > _MOST_RUNS:
-        raise UsageError(f"these are {len(found):,} runs; at most {_MOST_RUNS:,} are one sweep")
+        drawn = range(given[seed], given[seed] + seeds)
+        try:
+            check(choice_of(options), tree_of)
+        except GpuBudgetError as error:
+            errors.append(error)
+            found += [Done("", setting, each, why_not=str(error)) for each in drawn]
+        else:
+            found += [Point(setting, each, policy, choice_of(options | {seed: each})) for each in drawn]
+    if len(errors) * seeds == len(found) and len({str(error) for error in errors}) == 1:
+        raise errors[0]
     return found
 
 
@@ -141,7 +188,10 @@ def _axis(text: str) -> tuple[str, list[tuple[str, Any]]]:
 
 
 def _settings_table(found: Sequence[Done]) -> list[Column]:
-    """A column for what is swept, one for each of the few measures that any run has, means over seeds."""
+    """A column for what is swept, one for each of the few measures that any run has, means over seeds.
+
+    Where some run was not played, a last one says why.
+    """
     units = {figure.name: figure.unit for done in found for figure in done.figures}
 
     def mean(name: str) -> Callable[[dict[str, Any]], object]:
@@ -153,7 +203,17 @@ def _settings_table(found: Sequence[Done]) -> list[Column]:
 
     shown = [Column(header, mean(name), right=True) for header, name in _SHOWN.items() if name in units]
     seeds = Column("SEEDS", lambda row: row["outcome"].seeds, right=True)
-    return [Column("SETTING", lambda row: str(row["outcome"])), seeds, *shown]
+    failed = any(done.why_not for done in found)
+    why = [Column("NOT PLAYED", lambda row: _why_not(row["outcome"]))] if failed else []
+    return [Column("SETTING", lambda row: str(row["outcome"])), seeds, *shown, *why]
+
+
+def _why_not(outcome: Outcome) -> str:
+    """Why a setting was not played, with the seeds where that is not so for all of them."""
+    whole = not outcome.seeds and len(outcome.not_played) == 1
+    return "; ".join(
+        why if whole else f"seed {', '.join(map(str, seeds))}: {why}" for why, seeds in outcome.not_played.items()
+    )
 
 
 def _won(show: Callable[[Winner], object]) -> Callable[[dict[str, Any]], object]:
@@ -191,13 +251,17 @@ _WINNERS = [
 
 
 def as_json(found: Sequence[Done]) -> str:
-    """All settings with the spread of each measure over seeds, and who won; times and GPU-time in milliseconds."""
+    """All settings with the spread of each measure over seeds, and who won; times and GPU-time in milliseconds.
+
+    ``not_played`` of a setting has the seeds that it was not played for, with the reason.
+    """
     won = winners(found)
     units = {winner.name: winner.unit for winner in won}
     settings = [
         {
             "setting": dict(outcome.setting),
             "seeds": outcome.seeds,
+            "not_played": [{"seeds": seeds, "why": why} for why, seeds in outcome.not_played.items()],
             "measures": {
                 name: {end: _number(getattr(spread, end), units[name]) for end in ("mean", "low", "high")}
                 for name, spread in outcome.spreads.items()
@@ -218,16 +282,20 @@ def as_json(found: Sequence[Done]) -> str:
 
 
 def as_csv(found: Sequence[Done]) -> str:
-    """A row for each run: its setting, its seed and all its measures; times and GPU-time in milliseconds."""
+    """A row for each run: its setting, its seed, why it was not played, and all its measures.
+
+    Times and GPU-time are in milliseconds.
+    """
     names = list(dict.fromkeys(figure.name for done in found for figure in done.figures))
     stream = StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*(name for name, _ in found[0].setting), "seed", *names])
+    writer.writerow([*(name for name, _ in found[0].setting), "seed", "not_played", *names])
     for done in found:
         values = {
             figure.name: _number(figure.value, figure.unit) for figure in done.figures if figure.value is not None
         }
-        writer.writerow([*(value for _, value in done.setting), done.seed, *(values.get(name) for name in names)])
+        setting = [value for _, value in done.setting]
+        writer.writerow([*setting, done.seed, done.why_not, *(values.get(name) for name in names)])
     return stream.getvalue()
 
 

@@ -5,6 +5,7 @@ One value says it all, so that a sweep can vary one setting, send it to another 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +18,7 @@ from gpubudget.sim import assume, faults, grouptree, history, synthetic, traces
 from gpubudget.sim.assume import Assumed
 from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import FailureRate, Scenario, SimHost
-from gpubudget.sim.synthetic import hosts_of
+from gpubudget.sim.synthetic import Demand, hosts_of
 from gpubudget.units import count, format_duration
 
 POOL = "gpus"
@@ -31,8 +32,11 @@ class Rules:
     max_min_runtime: int | None = None
     debug_gpus: int | None = None
 
-    def of(self, policy: Policy) -> Policy:
-        """The policy with these settings. No debug lane where it is to have 0 GPUs."""
+    def of(self, policy: Policy, pools: tuple[Pool, ...] = ()) -> Policy:
+        """The policy with these settings. No debug lane where it is to have 0 GPUs.
+
+        Raises InvalidInputError where they contradict each other, or are too large for one of the ``pools``.
+        """
         if self.lookback is not None:
             policy = replace(policy, lookback=self.lookback)
         if self.max_min_runtime is not None:
@@ -48,6 +52,14 @@ class Rules:
                 f"the longest minimum runtime, {longest}, is more than the lookback window, {window}",
                 hint="--max-min-runtime may be at most --lookback",
             )
+        for pool in pools if self.debug_gpus else ():
+            total = pool.hosts * pool.gpus_per_host
+            if policy.debug and policy.debug.gpus >= total > 0:
+                raise InvalidInputError(
+                    f"the debug lane keeps {count(policy.debug.gpus, 'GPU')} of each pool, but {pool.name} has "
+                    f"{total} in all",
+                    hint="keep fewer for the lane than the smallest pool has",
+                )
         return policy
 
 
@@ -107,11 +119,7 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
 
     ``budgets`` takes the place of the tree in the folder ``choice.budgets``.
     """
-    if choice.budgets is not None and choice.from_groups:
-        raise UsageError("the budgets come from a folder or from the trace's groups, not from both")
-    if (choice.weights is not None or choice.users_below_groups) and not choice.from_groups:
-        name = "weights" if choice.weights is not None else "users-below-groups"
-        raise UsageError(f"--{name} is for budgets that are made from groups", hint="add --budgets-from-groups")
+    _one_source(choice)
     if budgets is None and choice.budgets is not None:
         budgets = read_tree(choice.budgets)
     if choice.trace is None:
@@ -120,7 +128,7 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
         found = _told(choice, choice.trace, budgets)
     else:
         found = _foreign(choice, choice.trace, budgets)
-    tree = replace(found.tree, policy=choice.rules.of(found.tree.policy))
+    tree = replace(found.tree, policy=choice.rules.of(found.tree.policy, found.tree.pools))
     workloads = found.workloads
     if choice.trace is not None and choice.load is not None:
         gpus = sum(host.gpus for host in found.hosts)
@@ -145,8 +153,56 @@ def prepare(choice: Choice, budgets: Tree | None = None) -> Scenario:
     return Scenario(tree, found.hosts, workloads, rate)
 
 
+def check(choice: Choice, tree_of: Callable[[Path], Tree] | None = None) -> None:
+    """Raise what ``prepare`` would, as far as it shows before a trace is read or work is made up: in milliseconds.
+
+    ``tree_of`` reads a folder of budgets, for who checks many choices and reads each folder once.
+    """
+    _one_source(choice)
+    budgets = None if choice.budgets is None else (tree_of or read_tree)(choice.budgets)
+    if choice.trace is None:
+        tree, demand = _demanded(choice, budgets)
+        _hosts(tree)
+        synthetic.capacity_for(tree, demand)
+    elif traces.first_line(choice.trace).startswith("{"):
+        _no_more_than_told(choice, choice.trace)
+        if budgets is not None:
+            choice.rules.of(budgets.policy, budgets.pools if choice.hosts is None else _given(choice, budgets))
+    else:
+        pools, _ = _cluster(choice, choice.trace, budgets)
+        if budgets is not None:
+            _hosts(replace(budgets, pools=pools))
+    if choice.weights is not None:
+        grouptree.read_weights(choice.weights)
+    if choice.failures is not None:
+        traces.first_line(choice.failures)
+
+
+def _one_source(choice: Choice) -> None:
+    """Refuse two sources of budgets, and what is for budgets that are made, where none are."""
+    if choice.budgets is not None and choice.from_groups:
+        raise UsageError("the budgets come from a folder or from the trace's groups, not from both")
+    if (choice.weights is not None or choice.users_below_groups) and not choice.from_groups:
+        name = "weights" if choice.weights is not None else "users-below-groups"
+        raise UsageError(f"--{name} is for budgets that are made from groups", hint="add --budgets-from-groups")
+
+
+def _given(choice: Choice, budgets: Tree | None) -> tuple[Pool, ...]:
+    """The one pool of the hosts that were chosen, by the name of the budgets' first one; none where none were."""
+    if choice.hosts is None:
+        return ()
+    name = budgets.pools[0].name if budgets is not None and budgets.pools else POOL
+    return (Pool(name, choice.gpus_per_host, choice.hosts),)
+
+
 def _made_up(choice: Choice, budgets: Tree | None) -> Scenario:
     """The scenario of a preset, with the budgets, hosts and amounts that were chosen."""
+    tree, demand = _demanded(choice, budgets)
+    return Scenario(tree, _hosts(tree), synthetic.generate(choice.assumed.seed, tree, demand))
+
+
+def _demanded(choice: Choice, budgets: Tree | None) -> tuple[Tree, Demand]:
+    """The budgets of a preset or those that were chosen, and what their people are to ask for."""
     known = synthetic.PRESETS.get(choice.preset or "")
     if known is None:
         raise UsageError("there is nothing to play", hint="give --trace FILE, or --synthetic SEED")
@@ -159,9 +215,9 @@ def _made_up(choice: Choice, budgets: Tree | None) -> Scenario:
         tree = budgets
         if choice.hosts is not None or not any(each.hosts for each in tree.pools):
             tree = replace(tree, pools=(replace(pool, name=tree.pools[0].name),))
-    tree = replace(tree, policy=choice.rules.of(tree.policy))
+    tree = replace(tree, policy=choice.rules.of(tree.policy, tree.pools))
     assumed, demand = choice.assumed, known.demand
-    demand = replace(
+    return tree, replace(
         demand,
         mix=demand.mix if choice.mix is None else synthetic.MIXES[choice.mix],
         days=choice.days or demand.days,
@@ -172,20 +228,13 @@ def _made_up(choice: Choice, budgets: Tree | None) -> Scenario:
         least_part=assumed.least_part,
         most_part=assumed.most_part,
     )
-    return Scenario(tree, _hosts(tree), synthetic.generate(assumed.seed, tree, demand))
 
 
 def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     """The scenario of an event log, with other budgets or hosts where they were chosen."""
+    _no_more_than_told(choice, path)
     found = history.read_history(path, choice.costs.start_up)
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
-    if choice.from_groups:
-        raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")
-    if replace(choice.assumed, seed=0) != Assumed():
-        raise UsageError(
-            f"{path} is an event log: it says itself who submits, what is protected and what can resume",
-            hint="leave out what is for traces that do not say so, such as --unallocated and --min-runtime-from",
-        )
     if budgets is not None:
         tree, workloads = budgets, replace(workloads, events=())
     if choice.hosts is not None:
@@ -199,6 +248,17 @@ def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     return Scenario(tree, hosts, workloads)
 
 
+def _no_more_than_told(choice: Choice, path: Path) -> None:
+    """Refuse what an event log says itself."""
+    if choice.from_groups:
+        raise UsageError(f"{path} is an event log and has budgets of its own", hint="leave --budgets-from-groups out")
+    if replace(choice.assumed, seed=0) != Assumed():
+        raise UsageError(
+            f"{path} is an event log: it says itself who submits, what is protected and what can resume",
+            hint="leave out what is for traces that do not say so, such as --unallocated and --min-runtime-from",
+        )
+
+
 def _as_chosen(event: Event, choice: Choice, tree: Tree) -> Event:
     """A change of budgets in a log, with the rules and the hosts that were chosen."""
     if not isinstance(event, BudgetsApplied):
@@ -209,27 +269,32 @@ def _as_chosen(event: Event, choice: Choice, tree: Tree) -> Event:
 
 def _foreign(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     """The scenario of another cluster's trace."""
+    pools, policy = _cluster(choice, path, budgets)
     trace = traces.read_trace(path)
     named = assume.name(trace, choice.assumed)
-    given = () if choice.hosts is None else (Pool(POOL, choice.gpus_per_host, choice.hosts),)
     if budgets is not None:
-        tree = budgets
-        if given:
-            tree = replace(tree, pools=(replace(given[0], name=tree.pools[0].name),))
-        tree = replace(tree, policy=choice.rules.of(tree.policy))
+        tree = replace(budgets, pools=pools, policy=policy)
         payers, notes = assume.payers_in(tree, named, trace)
     else:
-        if not choice.from_groups:
-            raise UsageError(f"{path} says nothing of budgets", hint="use --budgets FOLDER, or --budgets-from-groups")
-        if not given:
-            raise UsageError(f"{path} says nothing of hosts", hint="use --hosts N, and --gpus-per-host")
         weights = None if choice.weights is None else grouptree.read_weights(choice.weights)
         below = choice.users_below_groups
-        policy = choice.rules.of(Policy())
-        tree, notes = grouptree.tree_of(named.members(), given, policy, weights=weights, users=below)
+        tree, notes = grouptree.tree_of(named.members(), pools, policy, weights=weights, users=below)
         payers = [f"{group}/{user}" if below else group for group, user in named.who]
     workloads = assume.workloads(trace, named, payers, tree, choice.assumed)
     return Scenario(tree, _hosts(tree), replace(workloads, assumptions=workloads.assumptions + notes))
+
+
+def _cluster(choice: Choice, path: Path, budgets: Tree | None) -> tuple[tuple[Pool, ...], Policy]:
+    """The pools and the policy for another cluster's trace, which says nothing of them."""
+    given = _given(choice, budgets)
+    if budgets is not None:
+        pools = given or budgets.pools
+        return pools, choice.rules.of(budgets.policy, pools)
+    if not choice.from_groups:
+        raise UsageError(f"{path} says nothing of budgets", hint="use --budgets FOLDER, or --budgets-from-groups")
+    if not given:
+        raise UsageError(f"{path} says nothing of hosts", hint="use --hosts N, and --gpus-per-host")
+    return given, choice.rules.of(Policy(), given)
 
 
 def read_tree(folder: Path) -> Tree:

@@ -1,8 +1,10 @@
 """Many runs: every combination of some settings for several seeds, over all cores; and which setting wins at what.
 
 A finished run is a line of a file before anybody hears of it, so whatever ends a sweep, the same one goes on from
-there. A run is known by all that it depends on: what was chosen, the bytes of the files that were named, and the source
-of scheduler and simulator. Each has a process of its own, which ends by itself if this one is gone.
+there. One that cannot be is finished, too, and has a reason in place of figures; one that broke off, since its process
+was killed or had a fault, is told and tried again the next time. Neither stops the others. A run is known by all that
+it depends on: what was chosen, the bytes of the files that were named, and the source of scheduler and simulator. Each
+has a process of its own, which ends by itself if this one is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 from io import FileIO
@@ -26,7 +28,7 @@ from typing import Any
 
 import gpubudget
 from gpubudget.core import plain
-from gpubudget.errors import ConflictError, GpuBudgetError, InvalidInputError
+from gpubudget.errors import BrokenInvariantError, ConflictError, GpuBudgetError, InvalidInputError
 from gpubudget.sim.compare import Good, Unit, side_by_side
 from gpubudget.sim.engine import Settings, simulate
 from gpubudget.sim.measures import measure
@@ -51,7 +53,11 @@ class Point:
     choice: Choice
 
     def __str__(self) -> str:
-        return ", ".join([*(f"{name}={value}" for name, value in self.setting), f"seed {self.seed}"])
+        return _named(self.setting, self.seed)
+
+
+def _named(setting: Setting, seed: int) -> str:
+    return ", ".join([*(f"{name}={value}" for name, value in setting), f"seed {seed}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,20 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished run."""
+    """A run that is over: with its figures, or with a sentence that says why it has none.
+
+    ``broken`` says that another try may end otherwise; without it, the run cannot be.
+    """
 
     key: str
     setting: Setting
     seed: int
-    figures: tuple[Figure, ...]
+    figures: tuple[Figure, ...] = ()
+    why_not: str = ""
+    broken: bool = False
+
+    def __str__(self) -> str:
+        return _named(self.setting, self.seed)
 
 
 def play(point: Point) -> tuple[Figure, ...]:
@@ -155,7 +169,10 @@ def _read(line: str) -> Done | None:
             Figure(name, Unit(unit), Good(good), None if value is None else Fraction(value))
             for name, unit, good, value in found["figures"]
         )
-        return Done(str(found["key"]), tuple(found["setting"].items()), int(found["seed"]), figures)
+        why_not = str(found.get("why_not", ""))
+        if bool(figures) == bool(why_not):
+            return None
+        return Done(str(found["key"]), tuple(found["setting"].items()), int(found["seed"]), figures, why_not)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -165,6 +182,8 @@ def _write(stream: FileIO, done: Done) -> None:
         [each.name, each.unit, each.good, None if each.value is None else str(each.value)] for each in done.figures
     ]
     told: dict[str, Any] = {"key": done.key, "setting": dict(done.setting), "seed": done.seed, "figures": figures}
+    if done.why_not:
+        told["why_not"] = done.why_not
     line = json.dumps(told).encode() + b"\n"
     try:
         while line:
@@ -180,26 +199,26 @@ def _write(stream: FileIO, done: Done) -> None:
 # The runs
 
 
-def sweep(points: Sequence[Point], path: Path, processes: int, progress: Callable[[int, Point], None]) -> list[Done]:
+def sweep(points: Sequence[Point], path: Path, processes: int, progress: Callable[[int, Done], None]) -> list[Done]:
     """All runs, in the order of ``points``: those of the file, and those that are missing there.
 
-    ``progress`` is told how many are done, and the last of them. Raises KeyboardInterrupt after a person asked to stop;
-    what was finished by then is in the file. Raises the error of a run that failed, when the others have ended.
+    ``progress`` is told how many are over, and the last of them. Raises KeyboardInterrupt after a person asked to stop;
+    what was finished by then is in the file. Raises InvalidInputError before the first run where a file that a point
+    names cannot be read; ``prepare.check`` finds that for one point. A run that fails has its reason, and no figures.
     """
     keys = Keys()
-    wanted = {keys.of(point): point for point in points}
+    keyed = [(keys.of(point), point) for point in points]
+    wanted = dict(keyed)
     with finished_runs(path) as (known, stream), _stop_asked() as stopped:
-        done = {
-            key: Done(key, wanted[key].setting, wanted[key].seed, known[key].figures) for key in wanted if key in known
-        }
-        for key, figures in _Workers([(key, wanted[key]) for key in wanted if key not in done], processes, stopped):
-            point = wanted[key]
-            done[key] = Done(key, point.setting, point.seed, figures)
-            _write(stream, done[key])
-            progress(len(done), point)
+        done = {key: known[key] for key in wanted if key in known}
+        for over in _Workers([(key, wanted[key]) for key in wanted if key not in done], processes, stopped):
+            done[over.key] = over
+            if not over.broken:
+                _write(stream, over)
+            progress(len(done), over)
         if stopped.is_set():
             raise KeyboardInterrupt
-    return [done[key] for key in wanted]
+    return [replace(done[key], setting=point.setting, seed=point.seed) for key, point in keyed]
 
 
 @contextmanager
@@ -222,9 +241,8 @@ class _Workers:
         self._context = multiprocessing.get_context("forkserver")  # which imports everything once
         self._context.set_forkserver_preload([__name__])
         self._playing: dict[Connection, tuple[str, Point, BaseProcess]] = {}
-        self._error: GpuBudgetError | None = None
 
-    def __iter__(self) -> Iterator[tuple[str, tuple[Figure, ...]]]:
+    def __iter__(self) -> Iterator[Done]:
         try:
             while not self._stopped.is_set() and (self._waiting or self._playing):
                 while self._waiting and len(self._playing) < self._processes:
@@ -236,50 +254,50 @@ class _Workers:
                 process.terminate()
                 process.join()
                 connection.close()
-        if self._error is not None and not self._stopped.is_set():
-            raise self._error
 
     def _begin(self, key: str, point: Point) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(point, theirs), daemon=True)
+        process = self._context.Process(target=_work, args=(key, point, theirs), daemon=True)
         process.start()
         theirs.close()
         self._playing[ours] = (key, point, process)
 
-    def _ended(self, patience: float) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-        """The runs that end within ``patience`` seconds; of those that failed the first error is kept."""
+    def _ended(self, patience: float) -> Iterator[Done]:
+        """The runs that end within ``patience`` seconds, however they do; one that Ctrl-C ended is not over."""
         for connection in wait(list(self._playing), patience):
             if not isinstance(connection, Connection):
                 continue
             key, point, process = self._playing.pop(connection)
             try:
-                answer = connection.recv()
+                over: Done = connection.recv()
             except EOFError:
                 process.join()
-                answer = GpuBudgetError(
-                    f"the run of {point} ended with {process.exitcode}",
-                    hint="more memory, or fewer --processes, may help",
-                )
+                why = f"its process ended with {process.exitcode} (more memory, or fewer --processes, may help)"
+                over = Done(key, point.setting, point.seed, why_not=why, broken=True)
             process.join()
             connection.close()
-            if isinstance(answer, GpuBudgetError):
-                self._error = self._error or answer
-                self._waiting.clear()
-            else:
-                yield key, answer
+            if not (over.broken and self._stopped.is_set()):
+                yield over
 
 
-def _work(point: Point, connection: Connection) -> None:
+def _work(key: str, point: Point, connection: Connection) -> None:
     """Play one run in a process of its own; a person's Ctrl-C is for the one that began it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection.send(_over(Done(key, point.setting, point.seed), point))
+
+
+def _over(done: Done, point: Point) -> Done:
+    """The run with its figures, or with why it has none: it cannot be, or this program is at fault."""
     try:
-        answer: object = play(point)
+        return replace(done, figures=play(point))
+    except BrokenInvariantError as error:
+        return replace(done, why_not=f"{error} (please report this)", broken=True)
     except GpuBudgetError as error:
-        answer = type(error)(f"{point}: {error.message}", hint=error.hint)
+        return replace(done, why_not=str(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and a person is told
-        answer = GpuBudgetError(f"{point}: {type(error).__name__}: {error}", hint="please report this")
-    connection.send(answer)
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return replace(done, why_not=f"{what} (please report this)", broken=True)
 
 
 def _end_with_parent() -> None:
@@ -304,11 +322,15 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One setting: how many seeds were played, and the spread of each measure that its runs have, by name."""
+    """One setting: how many seeds were played, and the spread of each measure that its runs have, by name.
+
+    ``not_played`` has the seeds that were not, by the reason.
+    """
 
     setting: Setting
     seeds: int
     spreads: dict[str, Spread]
+    not_played: dict[str, list[int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.setting) or "as it is"
@@ -341,7 +363,11 @@ def outcomes(runs: Sequence[Done]) -> list[Outcome]:
             if figure.value is not None:
                 values.setdefault(figure.name, []).append(figure.value)
         spreads = {name: Spread(Fraction(sum(each), len(each)), min(each), max(each)) for name, each in values.items()}
-        found.append(Outcome(setting, len(group), spreads))
+        not_played: dict[str, list[int]] = {}
+        for done in group:
+            if done.why_not:
+                not_played.setdefault(done.why_not, []).append(done.seed)
+        found.append(Outcome(setting, sum(not done.why_not for done in group), spreads, not_played))
     return found
 
 

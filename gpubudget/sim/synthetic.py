@@ -123,14 +123,20 @@ def people(tree: Tree) -> tuple[Person, ...]:
     )
 
 
-def generate(seed: int, tree: Tree, demand: Demand) -> Workloads:
-    """Workloads of the tree's people for the hosts that its pools name."""
+def capacity_for(tree: Tree, demand: Demand) -> int:
+    """The GPUs that the tree's pools name; raises InvalidInputError where no such demand can be made up for them."""
     capacity = sum(pool.hosts * pool.gpus_per_host for pool in tree.pools)
     if capacity < 1 or demand.days < 1 or demand.load <= 0:
         raise InvalidInputError(
             f"nothing can be made up for {count(demand.days, 'day')}, {capacity} GPUs and a load of {demand.load}",
             hint="at least 1 day, 1 GPU and a load above 0 are needed",
         )
+    return capacity
+
+
+def generate(seed: int, tree: Tree, demand: Demand) -> Workloads:
+    """Workloads of the tree's people for the hosts that its pools name; only debug ones where they ask for all."""
+    capacity = capacity_for(tree, demand)
     debug = debug_workloads(seed, tree, demand.days * DAY, demand.debug_sessions)
     wanted = int(demand.load * capacity * demand.days * DAY) - sum(each.run_time * each.spec.gpus for each in debug)
     draw = _Draw(_seeded("work", seed), tree, demand)
@@ -215,6 +221,8 @@ def arrivals(rng: random.Random, count: int, days: int, variation: int) -> list[
 
     Few gaps cannot vary as much, or one of them would be most of the time; and the hours of the day stretch them.
     """
+    if not count:
+        return []
     draws = [rng.gauss(0, 1) for _ in range(count)]
     wanted = min(float(variation), sqrt(count) / 8)
     low, high = 0.0, 6.0

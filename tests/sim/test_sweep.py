@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def nothing(_done: int, _point: Point) -> None:
+def nothing(_done: int, _last: Done) -> None:
     """No progress is shown."""
 
 
@@ -132,33 +133,49 @@ def test_a_full_disk_costs_one_run(tmp_path: Path) -> None:
     assert told == [2]
 
 
-def test_an_error_names_its_run_and_keeps_the_others(tmp_path: Path) -> None:
-    """One run that cannot be ends the sweep, when those that were being played are finished and written."""
+def test_a_run_that_cannot_be_has_its_reason_and_stops_no_other(tmp_path: Path) -> None:
+    """It is kept like the others, and not tried again."""
     path = tmp_path / "runs.jsonl"
-    with pytest.raises(InvalidInputError, match=r"lookback=7d, seed 1: nothing can be made up") as caught:
-        sweep([point(load=Fraction(0)), point(seed=2), point(seed=3), point(seed=4)], path, 2, nothing)
-    assert caught.value.hint
-    assert 1 <= len(lines(path)) <= 2
+    points = [point(load=Fraction(0)), point(seed=2), point(seed=3)]
+    told: list[str] = []
+    found = sweep(points, path, 1, lambda _, last: told.append(f"{last}: {last.why_not[:25]}"))
+    assert told == ["lookback=7d, seed 1: nothing can be made up fo", "lookback=7d, seed 2: ", "lookback=7d, seed 3: "]
+    assert [bool(done.figures) for done in found] == [False, True, True]
+    assert found[0].why_not.endswith("a load above 0 are needed)")
+    assert not found[0].broken
+    assert len(lines(path)) == 3
+    assert sweep(points, path, 1, lambda _, last: told.append(str(last))) == found
+    assert len(told) == 3
 
 
-def test_a_run_that_is_killed_is_told(tmp_path: Path) -> None:
-    """The operating system may end a process; the sweep says which run it was."""
+def test_two_names_of_one_run_are_played_once(tmp_path: Path) -> None:
+    """Each has its row, with the same figures."""
     path = tmp_path / "runs.jsonl"
-    me = psutil.Process()
-
-    def kill(_done: int, _point: Point) -> None:
-        for child in me.children(recursive=True):
-            if child.ppid() != me.pid:  # no worker is a child of this process
-                child.kill()
-
-    with pytest.raises(GpuBudgetError, match=r"the run of lookback=7d, seed 2 ended with -9"):
-        sweep([point(seed=1), point(seed=2, days=60, hosts=11)], path, 2, kill)
+    one, other = sweep([point(), replace(point(), setting=(("lookback", "168h"),))], path, 2, nothing)
+    assert (one.setting, other.setting) == ((("lookback", "7d"),), (("lookback", "168h"),))
+    assert one.figures == other.figures
     assert len(lines(path)) == 1
 
 
-def command(path: Path, days: int) -> list[str]:
+def test_a_run_that_is_killed_is_told(tmp_path: Path) -> None:
+    """The operating system may end a process; the sweep says which run it was, goes on, and tries it the next time."""
+    path = tmp_path / "runs.jsonl"
+    me = psutil.Process()
+
+    def kill(over: int, _last: Done) -> None:
+        for child in me.children(recursive=True) if over == 1 else ():
+            if child.ppid() != me.pid:  # no worker is a child of this process
+                child.kill()
+
+    found = sweep([point(seed=1), point(seed=2, days=60, hosts=11), point(seed=3)], path, 2, kill)
+    assert "its process ended with -9" in found[1].why_not
+    assert [done.broken for done in found] == [False, True, False]
+    assert [run["seed"] for run in lines(path)] == [1, 3]
+
+
+def command(path: Path, days: int, *more: str) -> list[str]:
     """A sweep from the command line: a short run, then long ones."""
-    options = ["--synthetic=1", "--preset=lab-88", "--sweep", f"days=1,{days}", "--seeds=2"]
+    options = ["--synthetic=1", "--preset=lab-88", "--sweep", f"days=1,{days}", *(more or ["--seeds=2"])]
     return [sys.executable, "-m", "gpubudget", "simulate", *options, f"--runs={path}", "--processes=2"]
 
 
@@ -185,6 +202,48 @@ def test_no_finished_run_is_lost(tmp_path: Path, end: signal.Signals) -> None:
         assert b"3 of 4 runs done: days=2" in again.stderr
         assert b"1 of 4 runs" not in again.stderr
         assert len(lines(path)) == 4
+
+
+def test_a_run_that_broke_off_is_shown_and_not_kept(tmp_path: Path) -> None:
+    """The table has the reason beside what was finished, and the exit code says that something is missing."""
+    path = tmp_path / "runs.jsonl"
+    child = subprocess.Popen(command(path, 100, "--seeds=1"), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: len(lines(path)) == 1 or child.poll() is not None)
+    for process in psutil.Process(child.pid).children(recursive=True):
+        if process.ppid() != child.pid:
+            process.kill()
+    out, said = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 1, said
+    assert "2 of 2 runs done: days=100, seed 1 broke off: its process ended with -9" in said
+    assert said.endswith(
+        "error: 1 run broke off: the table says why\nhint: the same command plays only what broke off\n"
+    )
+    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [["days=1", "1"], ["days=100", "0"]]
+    assert "its process ended with -9" in out.splitlines()[2]
+    assert len(lines(path)) == 1
+
+
+def test_what_cannot_be_is_not_tried_again_after_ctrl_c(tmp_path: Path) -> None:
+    """Failures of a host that there is not show when they are read; what else was finished is kept beside that run."""
+    path = tmp_path / "runs.jsonl"
+    bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
+    bad.write_text("at_s,host,fault,repair_s\n0,nowhere,lost,60\n")
+    good.write_text("at_s,host,fault,repair_s\n0,gpus-0001,lost,60\n")
+    failing = ("--sweep", f"failures-from={bad},{good}")
+    child = subprocess.Popen(command(path, 100, *failing), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    eventually(lambda: len(lines(path)) == 2 or child.poll() is not None)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 130, said
+    assert sorted("why_not" in run for run in lines(path)) == [False, True]
+
+    again = subprocess.run(command(path, 2, *failing), capture_output=True, check=False, text=True, timeout=PATIENCE)
+    assert again.returncode == 0, again.stderr
+    assert "1 of 4 runs" not in again.stderr
+    assert "2 of 4 runs" not in again.stderr
+    assert f"days=2, failures-from={bad}, seed 1 cannot be: {bad} line 2: " in again.stderr
+    assert again.stdout.count("is no failure of a host that there is") == 2
+    assert len(lines(path)) == 4
 
 
 def done(setting: str, seed: int, **figures: int | None) -> Done:
@@ -225,3 +284,15 @@ def test_equal_settings_win_together_or_not_at_all() -> None:
     assert unknown.best == ()
     (half,) = winners([done("a", 1, wait=None), done("b", 1, wait=4)])
     assert half.best == ()
+
+
+def test_runs_that_were_not_played_count_for_no_seed() -> None:
+    """A setting has the reason for them; it wins by the others, and one without any wins nothing."""
+    cannot = [Done("c", (("x", "c"),), seed, why_not="it cannot be") for seed in (1, 2)]
+    runs = [done("a", 1, wait=10), replace(cannot[0], setting=(("x", "a"),), seed=2), done("b", 1, wait=20), *cannot]
+    a, b, c = outcomes(runs)
+    assert (a.seeds, a.not_played) == (1, {"it cannot be": [2]})
+    assert (b.seeds, b.not_played) == (1, {})
+    assert (c.seeds, c.spreads, c.not_played) == (0, {}, {"it cannot be": [1, 2]})
+    (wait,) = winners(runs)
+    assert wait.best == (a,)

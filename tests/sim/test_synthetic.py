@@ -227,6 +227,13 @@ def test_an_impossible_demand_is_one_sentence(demand: Demand) -> None:
         generate(1, LAB, demand)
 
 
+def test_debug_workloads_may_be_all_there_are() -> None:
+    """Where they ask for as much as is wanted or more, nothing else is made up."""
+    made = generate(1, lab_tree(Pool("gpus", 8, 2)), Demand(days=1, load=Fraction(1, 1000)))
+    assert made.submissions
+    assert all(each.spec.debug for each in made.submissions)
+
+
 def test_mixes_are_whole() -> None:
     """Each mix covers all workloads, and its run times never fall along the distribution."""
     for mix in (PHILLY, VENUS):
