@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, BinaryIO
 
@@ -14,11 +13,13 @@ from gpubudget.errors import InvalidInputError
 from gpubudget.sim.audit import Auditor
 from gpubudget.sim.audit import audit as audit_lines
 from gpubudget.sim.eventfile import lines_of
+from gpubudget.sim.packed import unpacked_stream
 from gpubudget.units import about_share, format_gpu_hours
 
 _EXAMPLES = """\b
 Examples:
   gpubudget audit events.jsonl
+  gpubudget audit events.jsonl.gz
   gpubudget get events -o jsonl | gpubudget audit -"""
 
 
@@ -59,10 +60,11 @@ _POOLS = [
 def audit(ctx: click.Context, log: BinaryIO, output: str) -> None:
     """Recompute placements, ledger and preemptions from an event log (a file, or - for stdin).
 
-    It reads one JSON object a line, as `get events -o jsonl` prints them, and shares nothing with the scheduler. Exit
-    code 0 if nothing is wrong, 1 if something is.
+    It reads one JSON object a line, as `get events -o jsonl` prints them, which may be packed with gzip, and shares
+    nothing with the scheduler. Exit code 0 if nothing is wrong, 1 if something is.
     """
-    auditor = audit_lines(_lines(log))
+    with unpacked_stream(log, "the log") as unpacked:
+        auditor = audit_lines(lines_of(unpacked))
     if not auditor.counts and not auditor.findings:
         raise InvalidInputError("the log holds no event", hint="`gpubudget get events -o jsonl` prints a log")
     click.echo(_json(auditor) if output == "json" else _text(auditor))
@@ -70,13 +72,6 @@ def audit(ctx: click.Context, log: BinaryIO, output: str) -> None:
         count = len(auditor.findings)
         say(f"{count} finding{'s' * (count != 1)}" if count else "nothing is wrong")
     ctx.exit(1 if auditor.findings else 0)
-
-
-def _lines(log: BinaryIO) -> Iterator[bytes]:
-    try:
-        yield from lines_of(log)
-    except OSError as error:
-        raise InvalidInputError(f"the log cannot be read: {error.strerror}") from error
 
 
 def _json(auditor: Auditor) -> str:

@@ -8,26 +8,24 @@ why. Files may be compressed with gzip. Times are milliseconds from the trace's 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import itertools
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import LONGEST_LINE
+from gpubudget.sim.packed import unpacked_stream
 from gpubudget.sim.submission import BadRow, Ending
 from gpubudget.units import DAY, HOUR, MINUTE, SECOND, count
 
 UNITS = {"ms": 1, "s": SECOND, "sec": SECOND, "min": MINUTE, "m": MINUTE, "h": HOUR, "d": DAY}
 _LONGEST = 100 * 366 * DAY
 _MOST_GPUS = 1_000_000
-_MARK = b"\x1f\x8b"
 _HINT = (
     "a trace is CSV (job_id,submit_s,user,group,gpus,duration_s,state), SWF, or an event log of gpubudget (JSON lines)"
 )
@@ -59,18 +57,14 @@ class Trace:
 def unpacked(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked where it is packed; whatever is wrong with it becomes one sentence."""
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _MARK
-            raw.seek(0)
-            yield cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw))) if packed else raw
+        with path.open("rb") as raw, unpacked_stream(raw, str(path)) as file:
+            yield file
     except FileNotFoundError:
         raise InvalidInputError(f"there is no file {path}", hint="check the path") from None
     except csv.Error as error:
         raise InvalidInputError(f"{path} is not CSV: {error}", hint="check the format of the file") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is binary, not a text", hint=_HINT) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidInputError(f"{path} is damaged: {error}", hint="fetch or pack it anew") from None
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from None
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -476,6 +481,67 @@ def test_the_command_prints_findings_with_their_lines_and_leaves_with_1() -> Non
     assert result.exit_code == 1
     assert "line 14:" in result.output
     assert "\x1b" not in result.output
+
+
+def gpubudget_audit(log: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own, with these bytes in a pipe."""
+    command = [sys.executable, "-m", "gpubudget", "audit", log]
+    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_packed_log_is_read_like_one_that_is_not(tmp_path: Path, members: int) -> None:
+    """It is known by its first bytes and not by its name, in a file and in a pipe, and may be packed in parts."""
+    lines = [json.dumps(line).encode() + b"\n" for line in [*SWAP, {"at": 3 * HOUR, "kind": "x"}]]
+    plain_file, packed_file = tmp_path / "plain.gz", tmp_path / "packed.jsonl"
+    plain_file.write_bytes(b"".join(lines))
+    size = -(-len(lines) // members)
+    packed = b"".join(gzip.compress(b"".join(lines[at : at + size])) for at in range(0, len(lines), size))
+    packed_file.write_bytes(packed)
+    plain = gpubudget_audit(str(plain_file))
+    assert plain.returncode == 1
+    assert b"line 14: kind" in plain.stdout
+    for found in (gpubudget_audit(str(packed_file)), gpubudget_audit("-", packed)):
+        assert (found.returncode, found.stdout, found.stderr) == (1, plain.stdout, plain.stderr)
+
+
+def test_a_sound_packed_log_gives_0() -> None:
+    """Nothing is wrong with a log for being packed."""
+    found = gpubudget_audit("-", gzip.compress("\n".join(json.dumps(line) for line in SWAP).encode()))
+    assert (found.returncode, found.stderr) == (0, b"nothing is wrong\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda packed: packed[:-20], "Compressed file ended before the end-of-stream marker was reached"),
+        (lambda packed: packed[:5], "Compressed file ended before the end-of-stream marker was reached"),
+        (lambda packed: packed[:2], "Compressed file ended before the end-of-stream marker was reached"),
+        (lambda packed: packed[:40] + bytes(40) + packed[80:], "Error -3 while decompressing data"),
+        (lambda packed: packed[:-8] + bytes(8), "CRC check failed"),
+        (lambda packed: packed + b"more", "Not a gzipped file"),
+        (lambda packed: packed[:2] + b"\x07" + packed[3:], "Unknown compression method"),
+    ],
+)
+def test_a_damaged_packed_log_is_one_sentence(tmp_path: Path, damage: Callable[[bytes], bytes], said: str) -> None:
+    """Cut off or overwritten, in a file and in a pipe; nothing is said of what could be read."""
+    rng = random.Random(1)
+    ids = [f"w{rng.getrandbits(64):x}" for _ in range(400)]
+    lines = [*BASE, *(submitted(place, name, "a", 1, HOUR) for place, name in enumerate(ids))]
+    packed = damage(gzip.compress("\n".join(json.dumps(line) for line in lines).encode()))
+    file = tmp_path / "log"
+    file.write_bytes(packed)
+    for found in (gpubudget_audit(str(file)), gpubudget_audit("-", packed)):
+        assert (found.returncode, found.stdout) == (1, b"")
+        error, hint = found.stderr.decode().splitlines()
+        assert error.startswith(f"error: the log is damaged: {said}")
+        assert hint == "hint: fetch or pack it anew"
+
+
+def test_a_packed_line_without_an_end_is_told_before_it_fills_the_memory() -> None:
+    """A few bytes may be unpacked to many."""
+    result = CliRunner().invoke(audit_command, ["-"], input=gzip.compress(b"x" * (17 << 20)))
+    assert "line 1 of the log is longer than 16 MB" in str(result.exception)
 
 
 def test_a_line_without_an_end_is_told_before_it_fills_the_memory() -> None:
