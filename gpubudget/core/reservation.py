@@ -221,7 +221,7 @@ class _Claimant:
                 if time < 0:
                     time = self._today(leaf)
                 estimate = time != now
-                if over > now:
+                if over > now and time < before:  # later than now it is never earlier
                     stopped = self.may_stop(leaf, over)
                     time = FAR if stopped is None else stopped
                     estimate = estimate or time != over
