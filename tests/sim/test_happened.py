@@ -24,6 +24,7 @@ from gpubudget.sim.result import End, Result
 from gpubudget.sim.submission import FailureRate, Scenario
 from gpubudget.sim.synthetic import Demand, generate, hosts_of, lab_tree
 from gpubudget.units import DAY, HOUR, MINUTE
+from tests.core.histories import play
 from tests.made_runs import tree
 from tests.sim.test_history import TREE, line, of, started, submitted
 
@@ -204,3 +205,33 @@ def test_a_renamed_budget_keeps_what_it_had(tmp_path: Path) -> None:
     )
     budgets = {each.path: each for each in measure(found).budgets}
     assert (budgets["b"].delivered_gpu_ms, budgets["b"].workloads) == (80, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_as_the_audit_and_the_core_know_them(seed: int, tmp_path: Path) -> None:
+    """Where each pool's GPU-time went, what each program got, who waited and ran: three computations, one answer.
+
+    Budgets come, go and are renamed, workloads are moved, hosts are lost, drained and removed.
+    """
+    history = play(seed, 150)
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in history.log))
+    found = happened(path)
+    assert history.auditor is not None
+    last, end = found.samples[-1], found.end
+    told = history.auditor.summary()["pools"]
+    for name, pool in zip(found.pools, last.pools, strict=True):
+        names = ("capacity_gpu_ms", "allocated_gpu_ms", "unallocated_gpu_ms", "idle_gpu_ms")
+        assert {each: getattr(pool, each) for each in names} == {
+            each: told.get(name, dict.fromkeys(names, 0))[each] for each in names
+        }
+        assert pool.unavailable_gpu_ms == told.get(name, {"unavailable_gpu_ms": 0})["unavailable_gpu_ms"]
+    held = sum(row.gpus * (span.ended - span.started) for row in found.rows for span in row.spans)
+    assert held == sum(pool.allocated_gpu_ms + pool.unallocated_gpu_ms for pool in last.pools)
+    assert held == sum(row.held_gpu_ms for row in found.rows)
+    assert all(row.wait_ms >= 0 and 0 <= row.lost_gpu_ms <= row.held_gpu_ms for row in found.rows)
+    running = {view.spec.id for view in history.scheduler.workloads() if view.attempt and view.attempt.started}
+    waiting = {view.spec.id for view in history.scheduler.workloads()} - running
+    assert {row.id for row in found.rows if row.end is End.RUNNING} == running
+    assert {row.id for row in found.rows if row.end is End.WAITING} == waiting
+    assert measure(found).end_ms == end
