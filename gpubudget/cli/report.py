@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +20,7 @@ from gpubudget.cli.recorded import record
 from gpubudget.cli.values import DURATION
 from gpubudget.errors import UsageError
 from gpubudget.sim import report as shown
-from gpubudget.sim.happened import happened
+from gpubudget.sim.happened import Progress, happened
 from gpubudget.sim.measures import BudgetMeasures, Measures, measure
 from gpubudget.sim.result import Result
 from gpubudget.units import DAY, about_duration, about_share, count, format_gpu_hours
@@ -111,15 +113,32 @@ def measured(client: Client, since: int | None, log: Path | None = None) -> Resu
     """What happened in the last ``since`` milliseconds, by the daemon's log or that of a file."""
     if since == 0:
         raise UsageError("--since 0 is no time at all", hint="--since 7d, say")
-    if log is not None:
-        return happened(log) if since is None else happened(log, back=since)
-    begin = now_ms() - (USUAL if since is None else since)
-    if sys.stderr.isatty():
-        say("reading the daemon's event log")
-    with TemporaryDirectory(prefix="gpubudget-") as folder:
-        file = Path(folder) / "events.jsonl"
-        record(client, begin, file, replay=False)
-        return happened(file, begin)
+    with _live() as progress:
+        if log is not None:
+            return happened(log, back=since, progress=progress)
+        begin = now_ms() - (USUAL if since is None else since)
+        with TemporaryDirectory(prefix="gpubudget-") as folder:
+            file = Path(folder) / "events.jsonl"
+            if progress is not None:
+                progress("what the daemon has recorded", 0)
+            record(client, begin, file, replay=False)
+            return happened(file, begin, progress=progress)
+
+
+@contextmanager
+def _live() -> Iterator[Progress | None]:
+    """Shows on a terminal how far it is, in one line that is gone at the end."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(what: str, lines: int) -> None:
+        click.echo(f"\r\033[Kreading {what}{f': {lines:,} lines' if lines else ''}", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        click.echo("\r\033[K", err=True, nl=False)
 
 
 def tell(result: Result) -> None:

@@ -7,6 +7,7 @@ the story of each workload (``history.py``), then for where GPU-time went. Knows
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,15 +29,26 @@ _ENDS = {"failed": End.FAILED, "cancelled": End.CANCELLED, "preempted": End.PREE
 """How a workload has ended whose last attempt did so; else it has finished."""
 
 
+Progress = Callable[[str, int], None]
+"""Told now and then what is done, and how many lines have been read for it."""
+
+_TOLD_EVERY = 5_000
+
+
 def happened(
-    path: Path, since: int | None = None, *, back: int | None = None, sample_every: int | None = None
+    path: Path,
+    since: int | None = None,
+    *,
+    back: int | None = None,
+    sample_every: int | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """What an event log tells, from ``since`` (milliseconds) on, or ``back`` from its end, or from its beginning.
 
     Samples are ``sample_every`` apart, by itself an hour or less. Raises InvalidInputError where the file is no log, or
     tells of nothing in that time.
     """
-    story = read_story(path, start_up=0)
+    story = read_story(path, start_up=0, heard=_telling(progress, "who waited and ran"))
     begin, end = story.begin or 0, story.end
     since = end - back if back is not None else since
     first = begin if since is None else max(begin, since)
@@ -44,10 +56,12 @@ def happened(
         raise InvalidInputError(f"{path} tells of nothing in that time", hint="name a longer one with --since")
     measured = _Measured(story, begin, sample_every or max(SECOND, min(HOUR, (end - first) // _SAMPLES)))
     measured.meters.next = first
+    heard = _telling(progress, "where GPU time went")
     with unpacked(path) as file:
         for line in read(lines_of(file)):
             if isinstance(line, Line):
                 measured.take(line)
+                heard(line)
     measured.meters.until(end)
     measured.meters.take(end)
     rows = [_row(told, end) for told in story.workloads.values()]
@@ -75,6 +89,16 @@ def happened(
         real=True,
     )
     return found if first == begin else found.since(first)
+
+
+def _telling(progress: Progress | None, what: str) -> Callable[[Line], None]:
+    """What to call with each line, so that progress is told."""
+
+    def heard(line: Line) -> None:
+        if progress is not None and line.number % _TOLD_EVERY == 0:
+            progress(what, line.number)
+
+    return heard
 
 
 def _notes(rows: list[Row]) -> list[str]:

@@ -7,7 +7,7 @@ that is read on the way also says what became of each workload, for ``happened.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -105,11 +105,16 @@ def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
     return Scenario(story.trees[0][1], tuple(story.hosts.values()), workloads)
 
 
-def read_story(path: Path, start_up: int = Costs().start_up) -> Story:
-    """All that an event log tells; InvalidInputError where that is no budgets, no hosts or no workloads."""
+def read_story(
+    path: Path, start_up: int = Costs().start_up, heard: Callable[[Line], None] = lambda _line: None
+) -> Story:
+    """All that an event log tells; InvalidInputError where that is no budgets, no hosts or no workloads.
+
+    ``heard`` is called with each sound line.
+    """
     story = Story(start_up)
     with unpacked(path) as file:
-        _listen(story, lines_of(file))
+        _listen(story, lines_of(file), heard)
     if not story.trees or not story.hosts or not story.workloads:
         what = "budgets" if not story.trees else "hosts" if not story.hosts else "workloads"
         first = f"; line {story.bad[0].line}: {story.bad[0].why}" if story.bad else ""
@@ -119,11 +124,12 @@ def read_story(path: Path, start_up: int = Costs().start_up) -> Story:
     return story
 
 
-def _listen(story: Story, lines: Iterable[bytes]) -> None:
+def _listen(story: Story, lines: Iterable[bytes], heard: Callable[[Line], None]) -> None:
     for line in read(lines):
         if isinstance(line, Finding):
             story.bad.append(BadRow(line.line, line.message))
             continue
+        heard(line)
         story.lines += 1
         story.begin = line.at if story.begin is None else story.begin
         story.end = line.at
