@@ -12,7 +12,7 @@ from gpubudget.errors import InvalidInputError, UsageError
 
 def check_files(files: dict[str, Path | None], given: dict[str, Any]) -> None:
     """Say before the work what would be a pity after it; ``given`` are other options, none of whose files may go."""
-    taken = {path.resolve(): f"--{name}" for name, path in given.items() if isinstance(path, Path)}
+    taken = {os.path.realpath(path): f"--{name}" for name, path in given.items() if isinstance(path, Path)}
     for name, path in files.items():
         if path is None:
             continue
@@ -23,7 +23,7 @@ def check_files(files: dict[str, Path | None], given: dict[str, Any]) -> None:
             raise InvalidInputError(
                 f"{path} cannot be written: the folder {path.parent} {why}", hint="give another path"
             )
-        other = taken.setdefault(path.resolve(), name)
+        other = taken.setdefault(os.path.realpath(path), name)
         if other != name and not path.is_char_device():
             raise UsageError(f"{name} would overwrite {path}, which is that of {other}", hint="give another path")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 
 import click
@@ -18,7 +20,7 @@ from gpubudget.cli.outfiles import check_files, write_file
 from gpubudget.cli.output import Column, now_ms, printable, say, table
 from gpubudget.cli.recorded import record
 from gpubudget.cli.values import DURATION
-from gpubudget.errors import UsageError
+from gpubudget.errors import InvalidInputError, RefusedError, UsageError
 from gpubudget.sim import report as shown
 from gpubudget.sim.happened import Progress, happened
 from gpubudget.sim.measures import BudgetMeasures, Measures, measure
@@ -75,7 +77,7 @@ Examples:
   gpubudget report --log events.jsonl.gz --since 30d --out november.html --csv workloads.csv"""
 )
 @click.option("--since", type=DURATION, metavar="SPAN", help="From so long ago on.  [default: 30d; all of a --log]")
-@click.option("--log", type=FILE, metavar="FILE", help="An event log, instead of the daemon's.")
+@click.option("--log", type=FILE, metavar="FILE", help="An event log, instead of the daemon's; - for stdin.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write the report, one HTML page.")
 @click.option("--json", "as_json", type=FILE, metavar="FILE", help="Write all figures.")
 @click.option("--csv", "as_csv", type=FILE, metavar="FILE", help="Write a row for each workload.")
@@ -113,16 +115,37 @@ def measured(client: Client, since: int | None, log: Path | None = None) -> Resu
     """What happened in the last ``since`` milliseconds, by the daemon's log or that of a file."""
     if since == 0:
         raise UsageError("--since 0 is no time at all", hint="--since 7d, say")
-    with _live() as progress:
+    with _live() as progress, TemporaryDirectory(prefix="gpubudget-") as folder:
+        file = Path(folder) / "events.jsonl"
         if log is not None:
-            return happened(log, back=since, progress=progress)
-        begin = now_ms() - (USUAL if since is None else since)
-        with TemporaryDirectory(prefix="gpubudget-") as folder:
-            file = Path(folder) / "events.jsonl"
-            if progress is not None:
-                progress("what the daemon has recorded", 0)
-            record(client, begin, file, replay=False)
-            return happened(file, begin, progress=progress)
+            found = happened(_seekable(log, file), back=since, progress=progress)
+            return replace(found, settings=(("log", log.name),))
+        if progress is not None:
+            progress("what the daemon has recorded", 0)
+        now = now_ms()
+        begin = now - (USUAL if since is None else since)
+        record(client, begin, file, replay=False)
+        try:
+            found = happened(file, begin, until=now, progress=progress)
+            return replace(found, settings=(("log", "the daemon's"),))
+        except InvalidInputError:
+            raise RefusedError(
+                "there is nothing to report on yet: the daemon has not recorded budgets, a host and a workload",
+                hint="`gpubudget get events` shows what it has recorded",
+            ) from None
+
+
+def _seekable(log: Path, file: Path) -> Path:
+    """The file of a log, which is read twice; what comes through a pipe, or from stdin for ``-``, is copied first."""
+    piped = str(log) == "-"
+    if not piped and (not log.exists() or log.is_file()):
+        return log
+    try:
+        with file.open("wb") as copy, nullcontext(sys.stdin.buffer) if piped else log.open("rb") as stream:
+            copyfileobj(stream, copy)
+    except OSError as error:
+        raise InvalidInputError(f"{log} cannot be read: {error.strerror or error}", hint="check the path") from None
+    return file
 
 
 @contextmanager
@@ -148,7 +171,7 @@ def tell(result: Result) -> None:
     if len(result.bad_rows) > _NAMED:
         say(f"and {count(len(result.bad_rows) - _NAMED, 'line')} more")
     gpus = sum(host.gpus for host in result.hosts)
-    say(f"{title_of(result)}, {about_duration(result.end - result.start)}, {count(gpus, 'GPU')}")
+    say(f"{printable(title_of(result))}, {about_duration(result.end - result.start)}, {count(gpus, 'GPU')}")
 
 
 def title_of(result: Result) -> str:
@@ -157,7 +180,10 @@ def title_of(result: Result) -> str:
 
 
 def _moment(millis: int) -> str:
-    return datetime.fromtimestamp(millis // 1_000, UTC).strftime("%Y-%m-%d %H:%M")
+    try:
+        return datetime.fromtimestamp(millis // 1_000, UTC).strftime("%Y-%m-%d %H:%M")
+    except (OSError, OverflowError, ValueError):  # beyond the year 9999
+        return f"{millis:,} ms"
 
 
 def budgets_table(budgets: tuple[BudgetMeasures, ...]) -> str:

@@ -150,6 +150,7 @@ class _Run:
         pools = dict.fromkeys([*(pool.name for pool in scenario.tree.pools), *(host.pool for host in scenario.hosts)])
         paths = [*(budget.path for budget in scenario.tree.budgets()), NO_BUDGET]
         self.meters = Meters(tuple(pools), paths, self.start, settings.sample_every)
+        self.meters.next += settings.warm_up
         self.stage = Stage(scenario.hosts, self.meters, settings.costs)
         self.events = self.wakes = self.host_failures = 0
         self.trees = [(self.start, scenario.tree)]
@@ -253,8 +254,7 @@ class _Run:
                 if workload in self.stage.live:
                     self.feed(what, now)
             case BudgetsApplied(tree):
-                for budget in tree.budgets():
-                    self.meters.place(budget.path)
+                self.meters.apply([budget.path for budget in tree.budgets()], now)
                 self.trees.append((now, tree))
                 self.feed(what, now)
             case _:
@@ -305,7 +305,8 @@ class _Run:
             loaded_until=min(self.loaded_until, now),
             end=now,
             pools=tuple(meters.pools),
-            paths=tuple(meters.places),
+            paths=tuple([path for path, _ in meters.paths]),
+            paths_since=tuple([since for _, since in meters.paths]),
             sample_every=meters.every,
             samples=meters.padded(),
             rows=tuple([row for row in stage.rows if row is not None]),

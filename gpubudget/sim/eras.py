@@ -6,17 +6,39 @@ above it that is left, like its usage in the scheduler.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
 from gpubudget.core.applying import destination
-from gpubudget.core.budget import Budget, Tree, parent_path, reserve
+from gpubudget.core.budget import ROOT, Budget, Tree, reserve
+from gpubudget.core.events import BudgetsApplied
+from gpubudget.sim.submission import Scenario, Submission
 
 Applied = tuple[int, Tree]
 """A tree, and the moment (milliseconds) from which it was in force."""
+
+_NEVER = 1 << 62
+
+
+def charged_in(tree: Tree, scenario: Scenario) -> tuple[tuple[Submission, ...], int]:
+    """The scenario's submissions, each charged to whoever answers for it in ``tree``; and how many are charged above.
+
+    Renames are followed through all trees that were applied in the scenario's time.
+    """
+    applied = [(at, event.tree) for at, event in scenario.workloads.events if isinstance(event, BudgetsApplied)]
+    eras = Eras([(-_NEVER, scenario.tree), *applied, (_NEVER, tree)])
+    found, above = [], 0
+    for one in scenario.workloads.submissions:
+        path = one.spec.budget
+        if path is not None and (last := eras.account_of(path, one.at)) != path:
+            above += path.startswith(f"{last}/") or last == ROOT
+            one = replace(one, spec=replace(one.spec, budget=last))  # noqa: PLW2901 - the one that is kept
+        found.append(one)
+    return tuple(found), above
 
 
 class Shares:
@@ -57,14 +79,25 @@ class Eras:
             left = frozenset(later)
             called = {b.path: later[destination(b.path, renames, left)] for b in tree.budgets()}
             self._called.insert(0, called)
-        self._found: dict[str, str] = {}
+        self._last = frozenset(last)
+        self._renames = {b.previously: b.path for b in trees[-1][1].budgets() if b.previously is not None}
+        self._begins = [at for at, _ in trees]
+        self._found: dict[tuple[str, int], str] = {}
 
-    def account_of(self, path: str) -> str:
-        """Which budget of the last tree answers for what was charged to ``path`` at any time."""
-        found = self._found.get(path)
+    def account_of(self, path: str, at: int) -> str:
+        """Which budget of the last tree answers for what was charged to ``path`` at a time.
+
+        A path may have been that of one budget first and of another one later. One that the tree of that time lacks is
+        taken from the nearest tree that has it, earlier ones first; one that none has, for one of the tree before the
+        last.
+        """
+        era = max(0, bisect_right(self._begins, at) - 1)
+        found = self._found.get((path, era))
         if found is None:
-            known = next((called for called in reversed(self._called) if path in called), None)
-            found = self._found[path] = self.account_of(parent_path(path)) if known is None else known[path]
+            nearest = (*reversed(self._called[: era + 1]), *self._called[era + 1 :])
+            known = next((called for called in nearest if path in called), None)
+            found = destination(path, self._renames, self._last) if known is None else known[path]
+            self._found[path, era] = found
         return found
 
     def shares(self, pool: str, times: Sequence[int]) -> list[tuple[int, Shares]]:

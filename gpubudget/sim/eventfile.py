@@ -17,6 +17,8 @@ from gpubudget.errors import InvalidInputError
 LONGEST_LINE = 16 << 20
 """Bytes."""
 _LARGEST = 1 << 63
+_DEEPEST = 100
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SHARE = re.compile(r"[0-9]{1,300}/0*[1-9][0-9]{0,299}", re.ASCII)
 
 STOP_REASONS = frozenset({"finished", "failed", "cancelled", "preempted", "drained", "host_lost", "forced", "limit"})
@@ -79,6 +81,7 @@ def _is_budget(value: object) -> bool:
     shares, previously = value.get("shares") or {}, value.get("previously")
     return (
         bool(_TEXT.fits(value.get("path")))
+        and value["path"].count("/") <= _DEEPEST
         and _is_share(value.get("share"))
         and isinstance(shares, dict)
         and all(_is_share(share) for share in shares.values())
@@ -90,9 +93,13 @@ def _is_policy(value: object) -> bool:
     if not isinstance(value, dict) or not _is_int(value.get("lookback_ms"), 1):
         return False
     debug = value.get("debug")
-    if not _is_int(value.get("grace_period_ms", 0), 0):
+    if not all(_is_int(time, 0) for name, time in value.items() if name.endswith("_ms")):
         return False
-    return debug is None or (isinstance(debug, dict) and _is_int(debug.get("gpus"), 0))
+    return debug is None or (isinstance(debug, dict) and _is_lane(debug))
+
+
+def _is_lane(value: dict[str, object]) -> bool:
+    return _is_int(value.get("gpus"), 0) and all(_is_int(number, 0) for number in value.values())
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -217,9 +224,14 @@ def _parse(number: int, raw: bytes) -> object:
     if len(raw) > LONGEST_LINE:
         return Finding(number, "line-too-long", f"the line has {len(raw)} bytes; at most {LONGEST_LINE} are read")
     try:
-        return json.loads(raw.decode("utf-8"))
+        found = json.loads(raw.decode("utf-8"))
+        if _SURROGATE.search(raw):
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Finding(number, "not-json", "the line has half of a character (a lone surrogate)")
     except (ValueError, RecursionError) as error:
         return Finding(number, "not-json", f"the line is not JSON: {_short(str(error))}")
+    return found
 
 
 def _short(value: object) -> str:

@@ -180,7 +180,7 @@ def finish_times(time: GpuTime, rows: Sequence[Row]) -> FinishTimes:
     busy: dict[Account, int] = {}
     times_as_long = []  # in thousandths
     for row in rows:
-        account = (names.get(row.pool, 0), time.account_of(row.budget) if row.budget else "")
+        account = (names.get(row.pool, 0), time.account_of(row.budget, row.submitted) if row.budget else "")
         guarantee = gpus.get(account)
         if not guarantee or not row.allocated or row.end is End.REFUSED or not row.run_time:
             continue

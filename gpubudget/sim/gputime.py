@@ -40,9 +40,10 @@ class GpuTime:
         eras = Eras(result.trees)
         self.account_of = eras.account_of
         self.accounts: dict[str, list[int]] = {}  # where each stands in a sample: once, or for each path that it had
-        for place, path in enumerate(result.paths):
+        since = result.paths_since or (result.trees[0][0],) * len(result.paths)
+        for place, (path, began) in enumerate(zip(result.paths, since, strict=True)):
             if path:
-                self.accounts.setdefault(eras.account_of(path), []).append(place)
+                self.accounts.setdefault(eras.account_of(path, began), []).append(place)
         self._eras = [eras.shares(pool, self.times) for pool in result.pools]
 
     @cached_property
@@ -136,7 +137,7 @@ class GpuTime:
             sums: defaultdict[Account, int] = defaultdict(int)
             for row in alive:
                 if (extra := _could_have_run(row, start, now)) > 0:
-                    sums[names[row.pool], self.account_of(row.budget or ROOT)] += extra * row.gpus
+                    sums[names[row.pool], self.account_of(row.budget or ROOT, row.submitted)] += extra * row.gpus
             answers.append(dict(sums))
         return answers
 

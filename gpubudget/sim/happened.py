@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import Line, lines_of, read
-from gpubudget.sim.history import Story, Told, read_story
+from gpubudget.sim.history import Story, Told, read_story, strangers
 from gpubudget.sim.meters import Meters, PoolMeter
 from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result, Row, Span
 from gpubudget.sim.submission import Ending, SimHost, Submission
@@ -40,16 +40,18 @@ def happened(
     since: int | None = None,
     *,
     back: int | None = None,
+    until: int | None = None,
     sample_every: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """What an event log tells, from ``since`` (milliseconds) on, or ``back`` from its end, or from its beginning.
 
-    Samples are ``sample_every`` apart, by itself an hour or less. Raises InvalidInputError where the file is no log, or
-    tells of nothing in that time.
+    It ends with its last line, or ``until`` a later moment, for which all is as it was then. Samples are
+    ``sample_every`` apart, by itself an hour or less. Raises InvalidInputError where the file is no log, or tells of
+    nothing in that time.
     """
     story = read_story(path, start_up=0, heard=_telling(progress, "who waited and ran"))
-    begin, end = story.begin or 0, story.end
+    begin, end = story.begin or 0, max(story.end, until or 0)
     since = end - back if back is not None else since
     first = begin if since is None else max(begin, since)
     if first >= end > begin:
@@ -69,7 +71,7 @@ def happened(
     found = Result(
         policy=POLICY,
         settings=(("log", path.name),),
-        assumptions=tuple(_notes(rows)),
+        assumptions=tuple(_notes(story, rows)),
         bad_rows=tuple(sorted(story.bad, key=lambda bad: bad.line)),
         trees=tuple(story.trees),
         hosts=tuple([SimHost(name, host.pool, host.gpus) for name, host in measured.hosts.items()]),
@@ -77,7 +79,8 @@ def happened(
         loaded_until=end,
         end=end,
         pools=tuple(measured.meters.pools),
-        paths=tuple(measured.meters.places),
+        paths=tuple([path for path, _ in measured.meters.paths]),
+        paths_since=tuple([since for _, since in measured.meters.paths]),
         sample_every=measured.meters.every,
         samples=measured.meters.padded(),
         rows=tuple(rows),
@@ -101,17 +104,19 @@ def _telling(progress: Progress | None, what: str) -> Callable[[Line], None]:
     return heard
 
 
-def _notes(rows: list[Row]) -> list[str]:
+def _notes(story: Story, rows: list[Row]) -> list[str]:
     """What the log cannot say."""
     notes = ["Starting up again counts as work: the log does not say how long it took."]
     if still := sum(row.end in {End.WAITING, End.RUNNING} for row in rows):
         notes.append(f"{count(still, 'workload')} had not ended: taken to need their minimum runtime from then on.")
-    return notes
+    return notes + strangers(story)
 
 
 def _row(told: Told, end: int) -> Row:
     """What became of a workload."""
     spans, done = list(told.spans), told.done
+    if told.gives_up is not None:
+        done = max(done, told.gives_up - told.at)
     if told.begun is not None:
         spans.append(Span(told.begun.at, end, 0))
         done += max(0, end - told.begun.at)
@@ -165,11 +170,12 @@ class _Host:
 class _Work:
     """A workload that has not ended: where it waits, or what it holds."""
 
-    path: str
+    place: int  # of its budget in the meters
     gpus: int
     allocated: bool
     home: PoolMeter
-    waits: bool = True
+    waits: bool = False
+    charged: int = 0  # where what it holds is charged
     meter: PoolMeter | None = None
     holds: tuple[tuple[str, int], ...] = ()
 
@@ -178,9 +184,8 @@ class _Measured:
     """Where GPU-time goes, line after line."""
 
     def __init__(self, story: Story, begin: int, every: int) -> None:
-        told = [told.spec.pools[0] for told in story.workloads.values()]
-        pools = dict.fromkeys(chain((p.name for _, tree in story.trees for p in tree.pools), told))
-        pools |= dict.fromkeys(host.pool for host in story.hosts.values())
+        told = (told.spec.pools[0] for told in story.workloads.values())
+        pools = dict.fromkeys(chain((p.name for _, tree in story.trees for p in tree.pools), told, story.pools))
         self.meters = Meters(tuple(pools), [NO_BUDGET], begin, every)
         self.hosts: dict[str, _Host] = {}
         self.failures = 0
@@ -190,8 +195,7 @@ class _Measured:
         """Let happen what a line tells."""
         self.meters.until(line.at)
         if line.kind == "budgets_applied":
-            for row in line.data["budgets"]:
-                self.meters.place(row["path"])
+            self.meters.apply([row["path"] for row in line.data["budgets"]], line.at)
         elif line.kind == "host":
             self._host(line)
         elif line.kind == "submitted":
@@ -203,7 +207,8 @@ class _Measured:
         data = line.data
         pool = (data.get("pools") or [data.get("pool") or "default"])[0]
         home = self.meters.pools[pool]
-        work = _Work(data["budget"] or NO_BUDGET, data["gpus"], data["min_runtime_ms"] > 0, home, waits=False)
+        place = self.meters.place(data["budget"] or NO_BUDGET, line.at)
+        work = _Work(place, data["gpus"], data["min_runtime_ms"] > 0, home)
         self._work[data["workload"]] = work
         self._wait(work, line.at)
 
@@ -219,7 +224,7 @@ class _Measured:
             case "moved":
                 waits = work.waits
                 self._wait_no_more(work, line.at)
-                work.path = line.data["budget"]
+                work.place = self.meters.place(line.data["budget"], line.at)
                 if waits:
                     self._wait(work, line.at)
             case "refused":
@@ -228,12 +233,12 @@ class _Measured:
     def _wait(self, work: _Work, now: int) -> None:
         if not work.waits:
             work.waits = True
-            work.home.wait(self.meters.place(work.path), work.gpus, now, work.allocated)
+            work.home.wait(work.place, work.gpus, now, work.allocated)
 
     def _wait_no_more(self, work: _Work, now: int) -> None:
         if work.waits:
             work.waits = False
-            work.home.wait(self.meters.place(work.path), -work.gpus, now, work.allocated)
+            work.home.wait(work.place, -work.gpus, now, work.allocated)
 
     def _started(self, work: _Work, line: Line) -> None:
         self._wait_no_more(work, line.at)
@@ -242,14 +247,18 @@ class _Measured:
         if not work.holds:
             return
         meter = work.meter = self.meters.pools[self.hosts[work.holds[0][0]].pool]
-        meter.hold(self.meters.place(work.path), work.gpus, line.at, work.allocated)
+        work.charged = work.place
+        meter.hold(work.charged, work.gpus, line.at, work.allocated)
         for name, gpus in work.holds:
-            self.hosts[name].held += gpus
+            host = self.hosts[name]
+            host.held += gpus
+            if host.state != "ready":  # where it began before the log does
+                meter.lose(-gpus, line.at)
 
     def _let_go(self, work: _Work, now: int) -> None:
         if work.meter is None:
             return
-        work.meter.hold(self.meters.place(work.path), -work.gpus, now, work.allocated)
+        work.meter.hold(work.charged, -work.gpus, now, work.allocated)
         for name, gpus in work.holds:
             host = self.hosts.get(name)
             if host is not None:

@@ -82,9 +82,12 @@ class Story:
     workloads: dict[str, Told] = field(default_factory=dict)
     preemptions: list[Preemption] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    pools: dict[str, None] = field(default_factory=dict)
     begin: int | None = None
     end: int = 0
     lines: int = 0
+    strange: int = 0
+    """Lines about workloads of which nothing had been told."""
 
 
 def read_history(path: Path, start_up: int = Costs().start_up) -> Scenario:
@@ -145,6 +148,8 @@ def _listen(story: Story, lines: Iterable[bytes], heard: Callable[[Line], None])
             story.workloads[data["workload"]] = Told(line.at, _spec(data), line.number, data["budget"])
         elif (told := story.workloads.get(line.data.get("workload", ""))) is not None:
             _tell(story, told, line)
+        else:
+            story.strange += 1
 
 
 def _tell(story: Story, told: Told, line: Line) -> None:
@@ -154,6 +159,7 @@ def _tell(story: Story, told: Told, line: Line) -> None:
             told.started = line.at + (story.start_up if told.ran else 0)
             told.saved, told.leaving, told.ran = None, None, True
             told.begun, told.pool = line, data.get("pool") or told.spec.pools[0]
+            story.pools[told.pool] = None
             told.lane = told.lane or bool(data.get("lane"))
         case "checkpoint":
             told.saved = line.at
@@ -250,6 +256,7 @@ def _submissions(story: Story) -> tuple[tuple[Submission, ...], tuple[str, ...]]
     notes = [f"How long each workload needs is what it ran in the log, {needs}."]
     if still:
         notes.append(f"{count(still, 'workload')} had not ended in the log: taken to need no more than they had run.")
+    notes += strangers(story)
     if cut:
         notes.append(
             f"{count(cut, 'workload')} ended preempted in the log: taken to need what they had run until then."
@@ -259,6 +266,12 @@ def _submissions(story: Story) -> tuple[tuple[Submission, ...], tuple[str, ...]]
             "Workloads that were cancelled while they waited are cancelled at the same moment, whatever they do."
         )
     return tuple(found), tuple(notes)
+
+
+def strangers(story: Story) -> list[str]:
+    """That lines were left out, if any were."""
+    told = f"{count(story.strange, 'line')} left out, about workloads of which nothing was told before."
+    return [told] if story.strange else []
 
 
 def _charged(spec: WorkloadSpec, budget: str | None) -> WorkloadSpec:
@@ -291,6 +304,7 @@ def _spec(data: dict[str, Any]) -> WorkloadSpec:
 def _host(story: Story, line: Line) -> None:
     name, state = line.data["host"], line.data["state"]
     if "pool" in line.data and "gpus" in line.data:
+        story.pools[line.data["pool"]] = None
         story.hosts.setdefault(name, SimHost(name, line.data["pool"], line.data["gpus"]))
     if state == "ready":
         _back(story, name, line.at)

@@ -221,7 +221,7 @@ def debug_waits(time: GpuTime) -> tuple[Waits, ...]:
     for row in rows:
         while place + 1 < len(time.times) and time.times[place + 1] <= row.submitted:
             place += 1
-        account = (names.get(row.pool, 0), time.account_of(row.budget or ROOT))
+        account = (names.get(row.pool, 0), time.account_of(row.budget or ROOT, row.submitted))
         begin = time.since(place, lookback)
         due = time.entitled(account, begin, place, own=True)
         (under if time.delivered(account, begin, place) <= due else over).append(row)
@@ -236,7 +236,7 @@ def budget_measures(time: GpuTime) -> tuple[BudgetMeasures, ...]:
     start, end = time.result.start, time.result.end
     for row in time.result.rows:
         if row.budget:
-            for path in lineage(time.account_of(row.budget)):
+            for path in lineage(time.account_of(row.budget, row.submitted)):
                 lost[path] += row.lost_since(start)
                 if row.submitted >= start:
                     rows[path].append(row)
@@ -283,7 +283,7 @@ def _preemptions_by_budget(time: GpuTime) -> tuple[defaultdict[str, int], defaul
     preempting: defaultdict[str, int] = defaultdict(int)
     for one in time.result.preemptions:
         for counts, path in ((preempted, one.victim_budget), (preempting, one.beneficiary_budget)):
-            for above in lineage(time.account_of(path)) if path else ():
+            for above in lineage(time.account_of(path, one.at)) if path else ():
                 counts[above] += 1
     return preempted, preempting
 
@@ -292,12 +292,12 @@ def preemptions(time: GpuTime) -> Preemptions:
     """Who was stopped for whom, and what it cost."""
     all_of_them, rows = time.result.preemptions, time.result.rows
 
-    def program(path: str | None) -> str:
-        return program_of(time.account_of(path) if path else None)
+    def program(path: str | None, at: int) -> str:
+        return program_of(time.account_of(path, at) if path else None)
 
     pairs: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for one in all_of_them:
-        pairs[program(one.victim_budget), program(one.beneficiary_budget)].append(one.lost_gpu_ms)
+        pairs[program(one.victim_budget, one.at), program(one.beneficiary_budget, one.at)].append(one.lost_gpu_ms)
     found = [Pair(victim, other, len(lost), sum(lost)) for (victim, other), lost in pairs.items()]
     return Preemptions(
         count=len(all_of_them),

@@ -6,6 +6,8 @@ there is, and a sample can be taken at any moment. GPU-time in GPU-milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpubudget.sim.result import PoolSample, Sample
 
 MOST_SAMPLES = 4_000
@@ -108,19 +110,33 @@ class Meters:
     """All pools and their samples, ``every`` so many milliseconds from ``start`` on.
 
     There are never more than a few thousand: when they are that many, each second one is dropped and ``every`` doubled.
+    ``paths`` are those of all budgets that there ever were, each with the moment from which it was; ``places`` says
+    where in that list each path stands that is in force, or was last.
     """
 
     def __init__(self, pools: tuple[str, ...], paths: list[str], start: int, every: int) -> None:
         self.pools = {name: PoolMeter(len(paths), start) for name in pools}
         self.places = {path: place for place, path in enumerate(paths)}
+        self.paths = [(path, start) for path in paths]
+        self._tree = set(paths)
         self.samples: list[Sample] = []
         self.every, self.next = every, start
 
-    def place(self, path: str) -> int:
+    def apply(self, paths: Iterable[str], now: int) -> None:
+        """Another tree is in force; a path that the one before did not have is that of another budget than ever."""
+        tree = set(paths)
+        for path in paths:
+            if path not in self._tree:
+                self.places.pop(path, None)
+                self.place(path, now)
+        self._tree = tree
+
+    def place(self, path: str, now: int) -> int:
         """Where a budget stands in every list; one that was not there before is added."""
         found = self.places.get(path)
         if found is None:
-            found = self.places[path] = len(self.places)
+            found = self.places[path] = len(self.paths)
+            self.paths.append((path, now))
             for pool in self.pools.values():
                 for lines in (pool.delivered, pool.fillers, pool.waited):
                     lines.base.append(0)
@@ -142,7 +158,7 @@ class Meters:
 
     def padded(self) -> tuple[Sample, ...]:
         """All samples, each with an entry for every budget that there ever was."""
-        size = len(self.places)
+        size = len(self.paths)
         return tuple([s._replace(pools=tuple([_pad(pool, size) for pool in s.pools])) for s in self.samples])
 
 

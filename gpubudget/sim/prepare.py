@@ -16,6 +16,7 @@ from gpubudget.errors import InvalidInputError, UsageError
 from gpubudget.gitops.folder import load_folder
 from gpubudget.sim import assume, faults, grouptree, history, synthetic, traces
 from gpubudget.sim.assume import Assumed
+from gpubudget.sim.eras import charged_in
 from gpubudget.sim.played import Costs
 from gpubudget.sim.submission import FailureRate, Scenario, SimHost
 from gpubudget.sim.synthetic import Demand, hosts_of
@@ -236,7 +237,11 @@ def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     found = history.read_history(path, choice.costs.start_up)
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if budgets is not None:
-        tree, workloads = budgets, replace(workloads, events=())
+        submissions, above = charged_in(budgets, found)
+        notes = f"{count(above, 'workload')} of budgets that the tree lacks: charged to the nearest one above."
+        assumptions = (*workloads.assumptions, *([notes] if above else []))
+        workloads = replace(workloads, submissions=submissions, events=(), assumptions=assumptions)
+        tree = budgets
     if choice.hosts is not None:
         first = tree.pools[0].name if tree.pools else hosts[0].pool
         tree = replace(tree, pools=(Pool(first, choice.gpus_per_host, choice.hosts),))

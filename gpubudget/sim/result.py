@@ -222,6 +222,8 @@ class Result:
     """How long the run took by the clock on the wall. Only there when it was asked for: it is not the same twice."""
     real: bool = False
     """Whether it is what really happened, as an event log tells, and no simulation."""
+    paths_since: tuple[int, ...] = ()
+    """From when each of ``paths`` was that budget's; without it, all were from the beginning."""
 
     @property
     def tree(self) -> Tree:
@@ -238,7 +240,8 @@ class Result:
         if first >= len(self.samples) - 1 or self.samples[first].at > self.loaded_until:
             raise InvalidInputError(
                 f"nothing comes after the warm-up: {about_duration(self.loaded_until - self.start)} from the first "
-                "submission to the last"
+                "submission to the last",
+                hint="make the warm-up shorter",
             )
         start = self.samples[first].at
         rows = tuple([row for row in self.rows if row.submitted >= start or row.ended is None or row.ended > start])

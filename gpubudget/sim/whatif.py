@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from gpubudget.core.applying import destination
 from gpubudget.core.budget import ROOT, Budget, Tree
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.errors import RefusedError
@@ -19,17 +18,19 @@ from gpubudget.gitops.plan import Action, Change, Plan
 from gpubudget.gitops.review import Outcome, Replayed, WhatIf
 from gpubudget.sim import assume, traces
 from gpubudget.sim.engine import Settings, simulate
+from gpubudget.sim.eras import charged_in
 from gpubudget.sim.measures import BudgetMeasures, came_in, measure
 from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
 from gpubudget.sim.submission import Scenario
-from gpubudget.units import about_duration, count, format_duration
+from gpubudget.units import HOUR, SECOND, about_duration, count, format_duration
 
 HARDEST = 5
 """So many budgets that the plan does not touch are shown, of those that fare worst."""
 
 NEVER_KNOWN = "A replay cannot know what people would have asked for under other budgets, nor when."
-BEGINS_EMPTY = "It begins with nothing running and no usage, so its first lookback window is a warm-up."
+BEGINS_EMPTY = "It begins with nothing running and no usage, which its figures have in them."
+_SAMPLES = 500
 
 Progress = Callable[[str], None]
 
@@ -57,11 +58,13 @@ def what_if(
     if since is not None and submissions[-1].at < since:
         raise RefusedError("no workload was submitted in that time", hint="name a longer one with --replay")
     warm_up = 0 if since is None else max(0, since - submissions[0].at)
+    span = submissions[-1].at - submissions[0].at - warm_up
+    settings = Settings(warm_up=warm_up, sample_every=max(SECOND, min(HOUR, span // _SAMPLES)))
     results = []
     for name, tree in zip(("before", "after"), trees, strict=True):
         if progress is not None:
             progress(f"replaying {count(len(scenario.workloads.submissions), 'workload')} under the tree {name}")
-        results.append(simulate(under(scenario, tree, now), Scheduler(), Settings(warm_up=warm_up)))
+        results.append(simulate(under(scenario, tree, now), Scheduler(), settings))
     before, after = results
     return WhatIf(
         scenario.workloads.name,
@@ -85,21 +88,11 @@ def _still(tree: Tree, now: int) -> Tree:
 def under(scenario: Scenario, tree: Tree, now: int) -> Scenario:
     """The scenario with a tree as it is at ``now`` for all of its time.
 
-    Each workload is charged to whoever answers for it there.
+    Each workload is charged to whoever answers for it there, through all trees that were applied in its time.
     """
     tree = _still(tree, now)
-    renames = {budget.previously: budget.path for budget in tree.budgets() if budget.previously is not None}
-    paths = frozenset(budget.path for budget in tree.budgets())
-    charged: dict[str, str] = {}
-    submissions = []
-    for one in scenario.workloads.submissions:
-        path = one.spec.budget
-        if path is not None and path not in paths:
-            if path not in charged:
-                charged[path] = destination(path, renames, paths)
-            one = replace(one, spec=replace(one.spec, budget=charged[path]))  # noqa: PLW2901 - the one that is kept
-        submissions.append(one)
-    workloads = replace(scenario.workloads, submissions=tuple(submissions), events=())
+    submissions, _ = charged_in(tree, scenario)
+    workloads = replace(scenario.workloads, submissions=submissions, events=())
     return replace(scenario, tree=tree, workloads=assume.capped(workloads, tree.policy.max_min_runtime))
 
 
@@ -139,17 +132,16 @@ def _harm(one: Outcome) -> tuple[int, int]:
     return max(longer, 0), max(one.before.delivered_gpu_ms - one.after.delivered_gpu_ms, 0)
 
 
-def _beginning(warm_up: int, lookback: int) -> str:
+def _beginning(warm_up: int) -> str:
     """What stands before the time that counts."""
     if not warm_up:
         return BEGINS_EMPTY
-    before = f"It begins {about_duration(warm_up)} before the time that is counted, with nothing running and no usage"
-    return f"{before}." if warm_up >= lookback else f"{before}: the log knows no more."
+    return f"It begins {about_duration(warm_up)} before the time that is counted, with nothing running and no usage."
 
 
 def _cautions(scenario: Scenario, before: Result, after: Result, plan: Plan, warm_up: int) -> Iterable[str]:
     yield NEVER_KNOWN
-    yield _beginning(warm_up, after.tree.policy.lookback)
+    yield _beginning(warm_up)
     spans = after.loaded_until - after.start
     if spans < 2 * after.tree.policy.lookback:
         window = format_duration(after.tree.policy.lookback)

@@ -274,7 +274,7 @@ def test_a_replay_shows_what_the_change_would_have_done(history: GitRepo, alice:
     (row,) = [line.split() for line in done.out.splitlines() if line.startswith("vision") and "changed" in line]
     assert int(row[2]) >= 2
     assert "A replay cannot know what people would have asked for under other budgets, nor when." in done.out
-    assert "its first lookback window is a warm-up" in done.out
+    assert "It begins with nothing running and no usage" in done.out
     review = from_json(json.loads(alice("plan", "--replay", "1d", "-o", "json").out))
     assert review.what_if is not None
     (outcome,) = [one for one in review.what_if.outcomes if one.touched]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from gpubudget.cli import report
+from gpubudget.cli.output import now_ms
+from gpubudget.units import HOUR
 from tests.cli.cluster import Cluster
 from tests.cli.conftest import Cli
 from tests.cli.test_recorded import started
@@ -26,26 +33,60 @@ def test_a_daemon_reports_on_what_it_did(cluster: Cluster, alice: Cli, tmp_path:
     """The four figures and each program on the terminal; a page, figures and a table of workloads as files."""
     assert cluster.url
     assert alice("run", "-b", "vision", "-g", "2", "-m", "1m", "--", "sleep", "1").code == 0
-    assert alice("run", "-b", "vision", "-g", "2", "-m", "1m", "--", "sleep", "1").code == 0
+    assert alice("run", "-b", "vision", "-g", "2", "-m", "1m", "--", "false").code == 1
     runs = started(alice, "--", "sleep", "300")
     page, figures, rows = (tmp_path / name for name in ("report.html", "figures.json", "rows.csv"))
     done = alice("report", "--out", str(page), "--json", str(figures), "--csv", str(rows))
     assert done.code == 0, done.err
+    assert " UTC, " in done.err
     lines = [line.split() for line in done.out.splitlines()]
     assert lines[0][:4] == ["AVAILABILITY", "OCCUPANCY", "IMPACT", "UTILIZATION"]
-    assert lines[1][0] == "100.0%"
-    (vision,) = [line for line in lines if line[:1] == ["vision"]]
-    assert vision[2] == "3"
+    told = list(csv.DictReader(io.StringIO(rows.read_text())))
     (run,) = json.loads(figures.read_text())["runs"]
     measures = run["measures"]
-    budgets = {each["path"]: each for each in measures["budgets"]}
-    assert budgets["vision"]["delivered_gpu_ms"] == measures["capacity"]["allocated_gpu_ms"] >= 2 * 2 * 1_000
-    assert {end["end"]: end["workloads"] for end in measures["ends"]} == {"finished": 2, "running": 1}
-    assert rows.read_text().count("vision") == 3
+    assert (run["settings"], measures["workloads"], measures["policy"]) == (
+        {"log": "the daemon's"}, len(told), "as it happened",
+    )  # fmt: skip
+    (vision,) = [line for line in lines if line[:1] == ["vision"]]
+    mine = [row for row in told if row["budget"] == "vision"]
+    assert vision[2] == str(len(mine))
+    assert [row["end"] for row in mine][-3:] == ["finished", "failed", "running"]
+    (budget,) = [each for each in measures["budgets"] if each["path"] == "vision"]
+    assert budget["delivered_gpu_ms"] >= sum(int(row["held_gpu_ms"]) for row in mine[-3:]) >= 2 * 1_000
     assert "as it happened" in page.read_text()
     assert "last submission" not in page.read_text()
-    assert " UTC, " in done.err
     assert alice("cancel", runs).code == 0
+
+
+def test_a_quiet_time_is_reported_on_up_to_now(
+    cluster: Cluster, alice: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs has its GPUs though nothing was recorded: here in an hour from now."""
+    assert cluster.url
+    runs = started(alice, "--", "sleep", "300")
+    later = now_ms() + HOUR
+    monkeypatch.setattr(report, "now_ms", lambda: later)
+    done = alice("report", "--since", "30m", "--json", str(tmp_path / "figures.json"))
+    assert done.code == 0, done.err
+    (run,) = json.loads((tmp_path / "figures.json").read_text())["runs"]
+    measures = run["measures"]
+    assert (measures["start_ms"], measures["end_ms"]) == (later - HOUR // 2, later)
+    assert measures["capacity"]["allocated_gpu_ms"] == 2 * HOUR // 2
+    table = alice("usage", "vision", "--since", "30m")
+    assert table.out.splitlines()[1].split()[5] == "1.0"
+    assert alice("cancel", runs).code == 0
+
+
+def test_a_daemon_that_has_done_nothing_yet_says_so(
+    cluster: Cluster, alice: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No path of a temporary file, and no advice that does not help."""
+    assert cluster.url
+    monkeypatch.setattr(report, "record", lambda _client, _since, file, *, replay: file.write_text(str(replay)[:0]))
+    done = alice("report")
+    assert (done.code, done.out) == (1, "")
+    assert "there is nothing to report on yet: the daemon has not recorded budgets, a host and a workload" in done.err
+    assert "/tmp" not in done.err
 
 
 def test_usage_of_a_time(cluster: Cluster, alice: Cli) -> None:
@@ -67,8 +108,8 @@ def test_usage_of_a_time(cluster: Cluster, alice: Cli) -> None:
     assert alice("usage", "--since", "1h", "--pool", "h100").code == 64
 
 
-def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path) -> None:
-    """Packed or not, all of it or the end of it; what no figure can be made of is left out and told."""
+def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, stdin or a pipe, packed or not, all of it or the end of it; what no figure can be made of is told."""
     whole = cli("report", "--log", str(log))
     assert whole.code == 0, whole.err
     packed = log.with_suffix(".jsonl.gz")
@@ -76,6 +117,19 @@ def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path) -> None:
     again = cli("report", "--log", str(packed))
     assert again.out == whole.out
     assert "left out: line" in again.err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed.read_bytes())))
+    assert cli("report", "--log", "-").out == whole.out
+    read, write = os.pipe()
+
+    def pour() -> None:
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(log.read_bytes())
+
+    pouring = Thread(target=pour)
+    pouring.start()
+    assert cli("report", "--log", f"/dev/fd/{read}").out == whole.out
+    pouring.join()
+    os.close(read)
     some = cli("report", "--log", str(log), "--since", "6h")
     assert some.code == 0, some.err
     assert ", 6h, 88 GPUs" in some.err
@@ -107,3 +161,24 @@ def test_what_is_wrong_is_one_sentence(
     assert said in done.err
     assert "Traceback" not in done.err
     assert log.read_bytes() == before
+
+
+def test_a_time_beyond_all_calendars_and_an_odd_name_are_shown(cli: Cli, log: Path) -> None:
+    """No fault of the program, and nothing that moves the cursor."""
+    lines = log.read_text().splitlines()
+    first = json.loads(lines[0])
+    far = [{**json.loads(line), "at": json.loads(line)["at"] + (1 << 59)} for line in lines]
+    far[0] = {**first, "at": far[0]["at"], "cluster": "lab\u001b[31m\n"}
+    log.write_text("".join(json.dumps(line) + "\n" for line in far))
+    done = cli("report", "--log", str(log))
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.err
+    assert " ms to " in done.err
+
+
+def test_what_was_found_is_said_though_a_file_cannot_be_written(cli: Cli, log: Path, tmp_path: Path) -> None:
+    """Here one that leads to itself."""
+    (tmp_path / "loop").symlink_to("loop")
+    done = cli("report", "--log", str(log), "--out", str(tmp_path / "loop"))
+    assert (done.code, done.out) == (1, cli("report", "--log", str(log)).out)
+    assert "loop cannot be written" in done.err

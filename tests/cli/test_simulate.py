@@ -114,7 +114,7 @@ def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> Non
     assert (again.code, again.out.split("\n")[1].split()[:2]) == (0, ["gpubudget", "200"])
     assert cli("audit", "again.jsonl").code == 0
     other = cli("simulate", "--trace", "log.jsonl", "--budgets", str(TREE))
-    assert "200 workloads refused" not in other.err
+    assert "200 workloads refused: there is no pool 'gpus'" in other.err
     idle = cli("simulate", "--trace", "log.jsonl", "--unallocated", "20%")
     assert (idle.code, idle.out) == (64, "")
     assert "log.jsonl is an event log: it says itself who submits" in idle.err

@@ -22,10 +22,23 @@ THIRD = tree({"b": "1/2", "d": "1/2", "d/y": "1/2"}, previously={"d": "a", "a/y"
 def test_what_was_charged_to_a_former_path_is_the_last_ones() -> None:
     """Through two renames, the second of a budget above; what was removed counts above; what never was counts too."""
     eras = Eras([(0, FIRST), (HOUR, SECOND), (2 * HOUR, THIRD)])
-    found = {path: eras.account_of(path) for path in ("/", "a", "a/x", "a/old", "a/y", "b", "c", "d/y", "d/new")}
-    assert found == {
-        "/": "/", "a": "d", "a/x": "d/y", "a/old": "d", "a/y": "d/y", "b": "b", "c": "/", "d/y": "d/y", "d/new": "d",
+    first = {path: eras.account_of(path, 0) for path in ("/", "a", "a/x", "a/old", "b")}
+    assert first == {"/": "/", "a": "d", "a/x": "d/y", "a/old": "d", "b": "b"}
+    assert {path: eras.account_of(path, HOUR) for path in ("a", "a/y", "c")} == {"a": "d", "a/y": "d/y", "c": "/"}
+    assert {path: eras.account_of(path, 9 * HOUR) for path in ("d/y", "d/new", "a/x", "c")} == {
+        "d/y": "d/y", "d/new": "d", "a/x": "d/y", "c": "/",
     }  # fmt: skip
+    assert eras.account_of("d/y", 0) == "d/y"  # a workload that came before, and was moved there
+
+
+def test_a_path_that_is_used_again_is_that_of_another_budget() -> None:
+    """What it was before went along with the rename, or to the budget above."""
+    one = tree({"seeing": "1/2", "robots": "1/4"})
+    two = tree({"vision": "1/2"}, previously={"vision": "seeing"})
+    three = tree({"vision": "1/2", "seeing": "1/4", "robots": "1/4"})
+    eras = Eras([(0, one), (HOUR, two), (2 * HOUR, three)])
+    assert [eras.account_of("seeing", at) for at in (0, HOUR, 2 * HOUR)] == ["vision", "vision", "seeing"]
+    assert [eras.account_of("robots", at) for at in (0, HOUR, 2 * HOUR)] == ["/", "/", "robots"]
 
 
 def test_shares_are_those_in_force_and_add_up_to_the_whole() -> None:

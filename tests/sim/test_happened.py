@@ -207,6 +207,92 @@ def test_a_renamed_budget_keeps_what_it_had(tmp_path: Path) -> None:
     assert (budgets["b"].delivered_gpu_ms, budgets["b"].workloads) == (80, 1)
 
 
+def test_a_name_that_is_used_again_is_that_of_another_budget(tmp_path: Path) -> None:
+    """The renamed budget keeps what it had, what runs on included, and the removed one's is above."""
+    one = tree({"seeing": "1/2", "robots": "1/4"})
+    two = tree({"vision": "1/2"}, previously={"vision": "seeing"})
+    three = tree({"vision": "1/2", "seeing": "1/4", "robots": "1/4"}, previously={"vision": "seeing"})
+    three = replace(
+        three, root=replace(three.root, children=tuple(replace(c, previously=None) for c in three.root.children))
+    )
+    found = log(
+        tmp_path,
+        budgets_applied(one, "c1", 0) | {"at": 0},
+        submitted(0, "w", budget="seeing"),
+        started(0, "w"),
+        submitted(0, "v", budget="robots"),
+        budgets_applied(two, "c2", 10) | {"at": 10},
+        budgets_applied(three, "c3", 20) | {"at": 20},
+        submitted(20, "u", budget="seeing"),
+        started(20, "v") | {"placement": {"h1": [4, 5, 6, 7]}},
+        of(30, "stopped", "w", reason="finished"),
+        started(30, "u"),
+        of(40, "stopped", "u", reason="finished"),
+        of(50, "stopped", "v", reason="finished"),
+    )
+    budgets = {each.path: each for each in measure(found).budgets}
+    delivered = {path: each.delivered_gpu_ms for path, each in budgets.items()}
+    assert delivered == {"/": 4 * (30 + 10 + 30), "vision": 120, "seeing": 40, "robots": 0}
+    assert {path: each.workloads for path, each in budgets.items()} == {"/": 3, "vision": 1, "seeing": 1, "robots": 0}
+
+
+def test_what_began_before_the_log_on_a_host_that_is_not_ready_is_no_idle_time(tmp_path: Path) -> None:
+    """Only what nobody holds there is unavailable."""
+    found = log(
+        tmp_path,
+        line(0, "host", host="h1", pool="p", gpus=8, state="cordoned"),
+        submitted(0, "w"),
+        started(0, "w"),
+        of(30, "stopped", "w", reason="finished"),
+        line(40, "host", host="h1", pool="p", gpus=8, state="ready"),
+        submitted(50, "v"),
+    )
+    last = found.samples[-1].pools[0]
+    assert (last.allocated_gpu_ms, last.unavailable_gpu_ms) == (120, 4 * 30 + 8 * 10)
+    assert last.idle_gpu_ms == 8 * 10
+
+
+def test_it_may_end_later_than_the_log(tmp_path: Path) -> None:
+    """All is as it was at the last line."""
+    log(tmp_path, submitted(5, "w"), started(5, "w"))
+    found = happened(tmp_path / "log.jsonl", since=100, until=200)
+    assert (found.start, found.end, found.rows[0].end) == (100, 200, End.RUNNING)
+    assert measure(found).capacity.allocated_gpu_ms == 4 * 100
+
+
+def test_who_gave_up_wanted_what_it_waited_for(tmp_path: Path) -> None:
+    """As a replay takes it."""
+    (row,) = log(tmp_path, submitted(0, "w"), of(20, "stopped", "w", attempt=0, reason="cancelled")).rows
+    assert (row.end, row.run_time) == (End.CANCELLED, 20)
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        (line(3, "host", host="\ud800", pool="p", gpus=8, state="ready"), "half of a character"),
+        (
+            line(3, "budgets_applied", budgets=[], policy={"lookback_ms": 5, "grace_period_ms": 1, "x_ms": "soon"}),
+            "policy",
+        ),
+        (
+            line(3, "budgets_applied", budgets=[{"path": "a/" * 101 + "a", "share": "1/1"}], policy={"lookback_ms": 5}),
+            "budgets",
+        ),
+    ],
+)
+def test_what_nothing_can_be_made_of_is_left_out(tmp_path: Path, odd: dict[str, Any], why: str) -> None:
+    """By its line; the rest is read."""
+    found = log(tmp_path, odd, submitted(5, "w"), started(5, "w") | {"pool": "other"})
+    assert [(bad.line, why in bad.why) for bad in found.bad_rows] == [(3, True)]
+    assert measure(found).workloads == 1
+
+
+def test_a_log_that_begins_in_the_middle_says_so(tmp_path: Path) -> None:
+    """Lines about workloads that never came are counted."""
+    found = log(tmp_path, of(5, "stopped", "v", reason="finished"), submitted(5, "w"), started(9, "w"))
+    assert "1 line left out, about workloads of which nothing was told before." in found.assumptions
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories_as_the_audit_and_the_core_know_them(seed: int, tmp_path: Path) -> None:
     """Where each pool's GPU-time went, what each program got, who waited and ran: three computations, one answer.
