@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 
 from gpubudget.units import DAY, HOUR, MINUTE, SECOND, about_duration
@@ -55,7 +56,20 @@ _NARROW = 480
 _WAIT_TICKS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
 _STEP_WIDTH = 6
 _NAME_WIDTH = 26
+_UNITS = ((DAY, "day", 2 * DAY), (HOUR, "hour", 2 * HOUR), (MINUTE, "minute", -1))
+"""What an axis counts in, and in spans longer than what."""
+
+_EDGE = 20
+"""So near to the right edge a label ends at its tick."""
+
+_DATES = 3_650 * DAY
+"""Times that are later count from 1970: there are dates to show."""
+
 _STEPS = (
+    MINUTE,
+    5 * MINUTE,
+    15 * MINUTE,
+    30 * MINUTE,
     HOUR,
     2 * HOUR,
     6 * HOUR,
@@ -332,17 +346,33 @@ def _value_axis(most: float, width: int, height: int, unit: str, show: Callable[
 
 
 def _time_axis(start: int, end: int, width: int, height: int) -> str:
-    """Days (or hours, of short runs) since the start."""
+    """Days (hours or minutes, of short runs) since the start; dates and times in UTC where a run has some."""
     x, about = _time_scale(start, end, width), max(4, width // 90)
-    step = next((step for step in _STEPS if (end - start) / step <= about), _STEPS[-1])
-    unit, name = (DAY, "day") if end - start > 2 * DAY else (HOUR, "hour")
-    step = max(step, unit)
+    span = end - start
+    step = next((step for step in _STEPS if span / step <= about), -(-span // about // DAY) * DAY)
+    unit, name = next((unit, name) for unit, name, least in _UNITS if span > least)
+    dated = start >= _DATES
+    step = step if dated else max(step, unit)
+    first = start + -start % min(step, DAY) if dated else start
     parts = [f'<path class="axis" d="M{_LEFT},{height - _BOTTOM}H{width - _RIGHT}"/>']
-    for place in range((end - start) // step + 1):
-        at = _n(x(start + place * step))
-        number = f"{place * step / unit:g}"
+    for place, moment in enumerate(range(first, end + 1, step)):
+        right = x(moment) > width - _RIGHT - _EDGE
+        at = _n(x(moment))
+        number = f"{(moment - start) / unit:g}"
+        text = _date(moment, step, first=place == 0) if dated else f"{name} {number}" if place == 0 else number
+        anchor = "end" if right else "start" if place == 0 else "middle"
         parts.append(f'<path class="axis" d="M{at},{height - _BOTTOM}v4"/>')
-        text = f"{name} {number}" if place == 0 else number
-        anchor = "start" if place == 0 else "middle"
         parts.append(f'<text x="{at}" y="{height - 7}" text-anchor="{anchor}">{text}</text>')
     return "".join(parts)
+
+
+def _date(moment: int, step: int, *, first: bool) -> str:
+    """A day, or a time of day; the first one with its day, and midnight as its day."""
+    try:
+        at = datetime.fromtimestamp(moment // 1_000, UTC)
+    except (OSError, OverflowError, ValueError):  # beyond the year 9999
+        return ""
+    day = f"{at.day} {at:%b}"
+    if step >= DAY or (at.hour == at.minute == 0 and not first):
+        return day
+    return f"{day} {at:%H:%M}" if first else f"{at:%H:%M}"

@@ -9,10 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpubudget.charts import CSS, Band, Bullet, Range, bar, bullets, columns, curve, ranges, stack, standalone
-from gpubudget.units import DAY, HOUR, MINUTE
+from gpubudget.units import DAY, HOUR, MINUTE, SECOND
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<b>&\"'x"
+NOVEMBER = 1_793_491_200_000  # the first of November 2026
 
 
 def parsed(text: str) -> ET.Element:
@@ -127,3 +128,22 @@ def test_a_chart_can_stand_alone(text: str) -> None:
     assert picture.tag == f"{SVG}svg"
     assert "--hue1" in (picture[0].text or "")
     assert picture[1].attrib["height"] == "100%"
+
+
+@pytest.mark.parametrize(
+    ("start", "span", "labels"),
+    [
+        (0, 28 * DAY, ["day 0", "7", "14", "21", "28"]),
+        (5, 3 * HOUR, ["hour 0", "1", "2", "3"]),
+        (5, 10 * MINUTE, ["minute 0", "5", "10"]),
+        (NOVEMBER, 21 * DAY, ["1 Nov", "8 Nov", "15 Nov", "22 Nov"]),
+        (NOVEMBER + 20 * HOUR + MINUTE, 12 * HOUR, ["1 Nov 22:00", "2 Nov", "02:00", "04:00", "06:00", "08:00"]),
+        (NOVEMBER + SECOND, 3 * MINUTE, ["1 Nov 00:01", "00:02", "00:03"]),
+        (1 << 60, 1 << 61, [""]),
+    ],
+)
+def test_a_time_axis_counts_from_the_start_or_has_dates(start: int, span: int, labels: list[str]) -> None:
+    """Dates where times count from 1970, in UTC; and never more labels than there is room for."""
+    chart = curve([(start + span, 0.5)], start, 700, 200, limit=0.05, name="x")
+    found = re.findall(r'y="193" text-anchor="(?:start|middle|end)">([^<]*)</text>', chart)
+    assert found == labels if labels != [""] else set(found) == {""} and len(found) < 20
