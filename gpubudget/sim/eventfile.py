@@ -75,17 +75,20 @@ def _is_share(value: object) -> bool:
     return isinstance(value, str) and _SHARE.fullmatch(value) is not None
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value != "" and value.count("/") <= _DEEPEST
+
+
 def _is_budget(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     shares, previously = value.get("shares") or {}, value.get("previously")
     return (
-        bool(_TEXT.fits(value.get("path")))
-        and value["path"].count("/") <= _DEEPEST
+        _is_path(value.get("path"))
         and _is_share(value.get("share"))
         and isinstance(shares, dict)
         and all(_is_share(share) for share in shares.values())
-        and (previously is None or isinstance(previously, str))
+        and (previously is None or previously == "" or _is_path(previously))
     )
 
 
@@ -113,6 +116,8 @@ def _one_of(words: frozenset[str]) -> _Shape:
 _TEXT = _Shape("a text", lambda value: isinstance(value, str) and value != "")
 _ANY_TEXT = _Shape("a text", lambda value: isinstance(value, str))
 _TEXT_OR_NULL = _Shape("a text or null", lambda value: value is None or _TEXT.fits(value))
+_PATH = _Shape(f"a path of at most {_DEEPEST} budgets", _is_path)
+_PATH_OR_NULL = _Shape(f"a path of at most {_DEEPEST} budgets, or null", lambda value: value is None or _is_path(value))
 _TEXTS = _Shape("a list of texts", _list_of(_TEXT.fits))
 _FLAG = _Shape("true or false", lambda value: isinstance(value, bool))
 _INT = _Shape("a whole number", lambda value: _is_int(value, -_LARGEST))
@@ -129,7 +134,7 @@ _STATE = _one_of(HOST_STATES)
 _REQUIRED: dict[str, dict[str, _Shape]] = {
     "budgets_applied": {"budgets": _BUDGETS, "policy": _POLICY},
     "host": {"host": _TEXT, "state": _STATE},
-    "submitted": {"workload": _TEXT, "budget": _TEXT_OR_NULL, "gpus": _POSITIVE, "min_runtime_ms": _COUNT},
+    "submitted": {"workload": _TEXT, "budget": _PATH_OR_NULL, "gpus": _POSITIVE, "min_runtime_ms": _COUNT},
     "started": {
         "workload": _TEXT,
         "attempt": _POSITIVE,
@@ -147,7 +152,7 @@ _REQUIRED: dict[str, dict[str, _Shape]] = {
     "stopping": {"workload": _TEXT, "attempt": _POSITIVE, "reason": _REASON},
     "held": {"workload": _TEXT, "reason": _ANY_TEXT},
     "checkpoint": {"workload": _TEXT, "attempt": _POSITIVE},
-    "moved": {"workload": _TEXT, "budget": _TEXT},
+    "moved": {"workload": _TEXT, "budget": _PATH},
 }
 _OPTIONAL: dict[str, dict[str, _Shape]] = {
     "host": {"pool": _TEXT, "gpus": _COUNT},

@@ -269,6 +269,7 @@ def test_who_gave_up_wanted_what_it_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
+        (submitted(3, "x", budget="a/" * 101 + "a"), "a path of at most 100 budgets"),
         (line(3, "host", host="\ud800", pool="p", gpus=8, state="ready"), "half of a character"),
         (
             line(3, "budgets_applied", budgets=[], policy={"lookback_ms": 5, "grace_period_ms": 1, "x_ms": "soon"}),
