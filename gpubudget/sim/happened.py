@@ -195,6 +195,7 @@ class _Measured:
         """Let happen what a line tells."""
         self.meters.until(line.at)
         if line.kind == "budgets_applied":
+            self.meters.mark(line.at)
             self.meters.apply([row["path"] for row in line.data["budgets"]], line.at)
         elif line.kind == "host":
             self._host(line)

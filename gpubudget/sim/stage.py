@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import Final
 
-from gpubudget.core.decisions import Claim, Decision, Hold, HostChanged, Refuse, Requeue, Reserve, Start, Stop, Stopped
+from gpubudget.core.decisions import (
+    BudgetsChanged,
+    Claim,
+    Decision,
+    Hold,
+    HostChanged,
+    Refuse,
+    Requeue,
+    Reserve,
+    Start,
+    Stop,
+    Stopped,
+)
 from gpubudget.core.events import Cancelled, Event, RepairEnded, RepairStarted
 from gpubudget.core.host import HostState
 from gpubudget.core.workload import StopReason
@@ -180,6 +192,8 @@ class Stage:
                 self.finish(run, End.REFUSED, now)
             case HostChanged():
                 self._host_changed(decision, now)
+            case BudgetsChanged():
+                self.meters.mark(now)
 
     def _preempted(self, run: Played, stopped: Stopped, told: int, started: int, lost: int) -> None:
         """Write down who made way for whom."""

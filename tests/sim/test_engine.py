@@ -9,13 +9,15 @@ from fractions import Fraction
 
 import pytest
 
-from gpubudget.core.budget import Budget, Policy, Pool, Shares, Tree
+from gpubudget.core.budget import Budget, DatedShares, Policy, Pool, Shares, Tree
 from gpubudget.core.decisions import Decision
 from gpubudget.core.events import BudgetsApplied, CheckpointReported, Event
 from gpubudget.core.scheduler import Scheduler
 from gpubudget.core.workload import WorkloadSpec
+from gpubudget.errors import InvalidInputError
 from gpubudget.sim.audit import audit
 from gpubudget.sim.engine import Settings, log_to, simulate
+from gpubudget.sim.measures import measure
 from gpubudget.sim.played import Costs
 from gpubudget.sim.result import End, Result, Row, Span
 from gpubudget.sim.submission import (
@@ -308,3 +310,25 @@ def test_progress_is_told() -> None:
     )
     assert told[-1] == (2 * DAY + HOUR, 3)
     assert told == sorted(told)
+
+
+def test_there_is_a_sample_when_shares_change() -> None:
+    """So that what budgets are entitled to before and after a dated change is exact."""
+    plain = tree()
+    quarter = DatedShares(100 * MINUTE, 900 * DAY, Shares(Fraction(1, 4)))
+    first, other = plain.root.children
+    dated = replace(plain, root=replace(plain.root, children=(replace(first, changes=(quarter,)), other)))
+    workloads = Workloads("test", (work("w", 0, 4 * HOUR), work("v", 3 * HOUR, HOUR)))
+    result = simulate(Scenario(dated, hosts_of(dated), workloads), Scheduler(), Settings(costs=FREE))
+    assert 100 * MINUTE in [sample.at for sample in result.samples]
+    entitled = {each.path: each.entitled_gpu_ms for each in measure(result).budgets}
+    assert entitled["a"] == 4 * 100 * MINUTE + 2 * 80 * MINUTE
+
+
+def test_a_warm_up_ends_at_its_very_moment() -> None:
+    """However far apart samples are; what came before is in no count."""
+    result = play([work("w", 0, 2 * HOUR), work("v", HOUR, HOUR)], settings=Settings(warm_up=7 * MINUTE + 1))
+    assert (result.start, [row.id for row in result.rows]) == (7 * MINUTE + 1, ["w", "v"])
+    assert measure(result).workloads == 1
+    with pytest.raises(InvalidInputError, match="nothing comes after the warm-up"):
+        play([work("w", 0, 2 * HOUR)], settings=Settings(warm_up=MINUTE))

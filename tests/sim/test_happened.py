@@ -252,6 +252,20 @@ def test_what_began_before_the_log_on_a_host_that_is_not_ready_is_no_idle_time(t
     assert last.idle_gpu_ms == 8 * 10
 
 
+def test_shares_are_those_in_force_to_the_millisecond(tmp_path: Path) -> None:
+    """A sample is taken when a tree is applied, beside those every 10 ms."""
+    found = log(
+        tmp_path,
+        budgets_applied(tree({"a": "1/2"}), "c1", 0) | {"at": 0},
+        submitted(1, "w"),
+        budgets_applied(tree({"a": "1/4"}), "c2", 13) | {"at": 13},
+        submitted(40, "v"),
+    )
+    assert [sample.at for sample in found.samples] == [0, 10, 13, 20, 30, 40]
+    budgets = {each.path: each for each in measure(found).budgets}
+    assert budgets["a"].entitled_gpu_ms == 4 * 13 + 2 * 27
+
+
 def test_it_may_end_later_than_the_log(tmp_path: Path) -> None:
     """All is as it was at the last line."""
     log(tmp_path, submitted(5, "w"), started(5, "w"))
