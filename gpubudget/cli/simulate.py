@@ -28,6 +28,7 @@ from gpubudget.sim import report
 from gpubudget.sim.engine import Progress, Settings, log_to
 from gpubudget.sim.engine import simulate as play
 from gpubudget.sim.measures import measure
+from gpubudget.sim.packed import packed_text
 from gpubudget.sim.policies import GPUBUDGET, POLICIES, policy
 from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
@@ -77,7 +78,12 @@ Examples:
     help="Whose decisions; give several to compare them.",
 )
 @click.option("--against", metavar="REF", help="Play it under the budgets of that commit, too, and compare by budget.")
-@click.option("--log", type=FILE, metavar="FILE", help="Write the event log, which `gpubudget audit` checks.")
+@click.option(
+    "--log",
+    type=FILE,
+    metavar="FILE",
+    help="Write the event log, which `gpubudget audit` checks; .gz packs it.",
+)
 @click.option("--out", type=FILE, metavar="FILE", help="Write the report, one HTML page.")
 @click.option("--json", "as_json", type=FILE, metavar="FILE", help="Write all figures.")
 @click.option("--csv", "as_csv", type=FILE, metavar="FILE", help="Write a row for each workload.")
@@ -206,7 +212,7 @@ def _log(path: Path | None) -> Iterator[TextIO | None]:
         yield None
         return
     try:
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
+        with packed_text(path) if path.suffix == ".gz" else path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
     except OSError as error:
         raise unwritten(path, error) from None

@@ -1,6 +1,7 @@
 """Reading what may be packed with gzip: from a file or a pipe, known by its first bytes and not by its name.
 
-Knows nothing of what is in it. Nothing is read twice and nobody seeks, so that a pipe is as good as a file.
+Knows nothing of what is in it. Nothing is read twice and nobody seeks, so that a pipe is as good as a file. Writing it
+gives the same bytes for the same text.
 """
 
 from __future__ import annotations
@@ -10,13 +11,25 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, cast
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
 
 from gpubudget.errors import InvalidInputError
 
 _MARK = b"\x1f\x8b"
 _AT_ONCE = 1 << 17
 """Bytes."""
+
+
+@contextmanager
+def packed_text(path: Path) -> Iterator[TextIO]:
+    """A file to write a text to, which is packed."""
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
+    ):
+        yield text
 
 
 class _Whole(io.RawIOBase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -118,6 +119,16 @@ def test_a_log_is_played_again_under_other_budgets(cli: Cli, trace: Path) -> Non
     idle = cli("simulate", "--trace", "log.jsonl", "--unallocated", "20%")
     assert (idle.code, idle.out) == (64, "")
     assert "log.jsonl is an event log: it says itself who submits" in idle.err
+
+
+def test_a_log_is_packed_where_its_name_says_so(cli: Cli, trace: Path) -> None:
+    """The same bytes each time; whoever reads logs reads it."""
+    for name in ("plain.jsonl", "one.jsonl.gz", "two.jsonl.gz"):
+        assert cli("simulate", "--trace", str(trace), *GROUPS, "--log", name).code == 0
+    assert gzip.decompress(Path("one.jsonl.gz").read_bytes()) == Path("plain.jsonl").read_bytes()
+    assert Path("one.jsonl.gz").read_bytes() == Path("two.jsonl.gz").read_bytes()
+    assert cli("audit", "one.jsonl.gz").out == cli("audit", "plain.jsonl").out
+    assert cli("report", "--log", "one.jsonl.gz").out == cli("report", "--log", "plain.jsonl").out
 
 
 def test_a_log_is_played_again_to_the_byte(cli: Cli, trace: Path) -> None:
