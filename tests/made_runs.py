@@ -96,7 +96,8 @@ def made(
     return Result(
         policy="made", settings=(("made", "by hand"),), assumptions=("Nothing is real.",), bad_rows=(),
         trees=trees, hosts=tuple(SimHost(f"{pool}-1", pool, gpus) for pool in pools), start=0,
-        loaded_until=until if loaded is None else loaded, end=until, pools=pools, paths=paths, sample_every=every,
+        loaded_until=until if loaded is None else loaded, end=until, pools=pools, paths=paths,
+        paths_since=(0,) * len(paths), sample_every=every,
         samples=tuple(Sample(at, tuple(_sample(rows, paths, pool, gpus, away, at) for pool in pools)) for at in times),
         rows=rows, preemptions=tuple(preemptions), refusals=(), host_failures=0, events=7, wakes=1,
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,9 +24,9 @@ from gpubudget.cli.values import DURATION
 from gpubudget.errors import InvalidInputError, RefusedError, UsageError
 from gpubudget.sim import report as shown
 from gpubudget.sim.happened import Progress, happened
-from gpubudget.sim.measures import BudgetMeasures, Measures, measure
+from gpubudget.sim.measures import BudgetMeasures, measure
 from gpubudget.sim.result import Result
-from gpubudget.units import DAY, about_duration, about_share, count, format_gpu_hours
+from gpubudget.units import DAY, about_duration, count, format_gpu_hours
 
 FILE = click.Path(path_type=Path)
 USUAL = 30 * DAY
@@ -33,34 +34,29 @@ _NAMED = 3
 """So many lines that were left out are named on the terminal; the page has more."""
 
 
-def percent(part: Fraction | None) -> str:
-    """A ratio for a table."""
-    return "" if part is None else about_share(part)
-
-
 def _of(part: int, whole: int) -> Fraction | None:
     return Fraction(part, whole) if whole else None
 
 
 _CLUSTER = [
-    Column("AVAILABILITY", lambda row: percent(row["m"].pyramid.availability), right=True),
-    Column("OCCUPANCY", lambda row: percent(row["m"].pyramid.occupancy), right=True),
-    Column("IMPACT", lambda row: percent(row["m"].pyramid.impact), right=True),
-    Column("UTILIZATION", lambda row: percent(row["m"].pyramid.utilization), right=True),
+    Column("AVAILABILITY", lambda row: shown.percent(row["m"].pyramid.availability), right=True),
+    Column("OCCUPANCY", lambda row: shown.percent(row["m"].pyramid.occupancy), right=True),
+    Column("IMPACT", lambda row: shown.percent(row["m"].pyramid.impact), right=True),
+    Column("UTILIZATION", lambda row: shown.percent(row["m"].pyramid.utilization), right=True),
     Column("WORKLOADS", lambda row: f"{row['m'].workloads:,}", right=True),
     Column("WAIT P50", lambda row: shown.wait(row["m"].waits[0].first.p50_ms), right=True),
     Column("P90", lambda row: shown.wait(row["m"].waits[0].first.p90_ms), right=True),
     Column("PREEMPTIONS", lambda row: f"{row['m'].preemptions.count:,}", right=True),
     Column("LOST GPU-H", lambda row: format_gpu_hours(row["m"].lost_gpu_ms), right=True),
 ]
-BUDGETS = [
+_BUDGETS = [
     Column("BUDGET", lambda row: row["b"].path),
-    Column("SHARE", lambda row: percent(row["b"].share), right=True),
+    Column("SHARE", lambda row: shown.percent(row["b"].share), right=True),
     Column("WORKLOADS", lambda row: f"{row['b'].workloads:,}", right=True),
     Column("DEMANDED", lambda row: format_gpu_hours(row["b"].demanded_gpu_ms), right=True),
     Column("ENTITLED", lambda row: format_gpu_hours(row["b"].entitled_gpu_ms), right=True),
     Column("DELIVERED", lambda row: format_gpu_hours(row["b"].delivered_gpu_ms), right=True),
-    Column("OF IT", lambda row: percent(_of(row["b"].delivered_gpu_ms, row["b"].entitled_gpu_ms)), right=True),
+    Column("OF IT", lambda row: shown.percent(_of(row["b"].delivered_gpu_ms, row["b"].entitled_gpu_ms)), right=True),
     Column("UNALLOCATED", lambda row: format_gpu_hours(row["b"].unallocated_gpu_ms), right=True),
     Column("LOST", lambda row: format_gpu_hours(row["b"].lost_gpu_ms), right=True),
     Column("PREEMPTED", lambda row: f"{row['b'].preempted:,}", right=True),
@@ -118,7 +114,7 @@ def measured(client: Client, since: int | None, log: Path | None = None) -> Resu
     with _live() as progress, TemporaryDirectory(prefix="gpubudget-") as folder:
         file = Path(folder) / "events.jsonl"
         if log is not None:
-            found = happened(_seekable(log, file), back=since, progress=progress)
+            found = _of_file(log, file, since, progress)
             return replace(found, settings=(("log", log.name),))
         if progress is not None:
             progress("what the daemon has recorded", 0)
@@ -135,17 +131,21 @@ def measured(client: Client, since: int | None, log: Path | None = None) -> Resu
             ) from None
 
 
-def _seekable(log: Path, file: Path) -> Path:
-    """The file of a log, which is read twice; what comes through a pipe, or from stdin for ``-``, is copied first."""
-    piped = str(log) == "-"
-    if not piped and (not log.exists() or log.is_file()):
-        return log
+def _of_file(log: Path, copy: Path, since: int | None, progress: Progress | None) -> Result:
+    """What a log tells, which is read twice: what comes through a pipe, or from stdin for ``-``, is copied first."""
+    stdin = str(log) == "-"
+    if not stdin and (os.path.isfile(log) or not os.path.exists(log)):  # noqa: PTH110, PTH113 - they raise nothing
+        return happened(log, back=since, progress=progress)
+    if stdin and sys.stdin is None:
+        raise InvalidInputError("stdin is closed", hint="pipe a log into it, or give the path of a file")
     try:
-        with file.open("wb") as copy, nullcontext(sys.stdin.buffer) if piped else log.open("rb") as stream:
-            copyfileobj(stream, copy)
+        with copy.open("wb") as target, nullcontext(sys.stdin.buffer) if stdin else log.open("rb") as stream:
+            copyfileobj(stream, target)
+        return happened(copy, back=since, progress=progress)
+    except InvalidInputError as error:  # of which the copy's own path tells nobody anything
+        raise InvalidInputError(error.message.replace(str(copy), "the log"), hint=error.hint) from None
     except OSError as error:
         raise InvalidInputError(f"{log} cannot be read: {error.strerror or error}", hint="check the path") from None
-    return file
 
 
 @contextmanager
@@ -186,11 +186,6 @@ def _moment(millis: int) -> str:
         return f"{millis:,} ms"
 
 
-def budgets_table(budgets: tuple[BudgetMeasures, ...]) -> str:
+def budgets_table(budgets: Iterable[BudgetMeasures]) -> str:
     """What budgets wanted, were entitled to and got, in GPU-hours."""
-    return table([{"b": each} for each in budgets], BUDGETS)
-
-
-def chosen(figures: Measures, budget: str | None) -> tuple[BudgetMeasures, ...]:
-    """A budget and those below it, or all."""
-    return tuple(b for b in figures.budgets if budget in {None, "/", b.path} or b.path.startswith(f"{budget}/"))
+    return table([{"b": each} for each in budgets], _BUDGETS)

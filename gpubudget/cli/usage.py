@@ -6,7 +6,7 @@ import click
 
 from gpubudget.cli.client import Client
 from gpubudget.cli.connect import connected
-from gpubudget.cli.output import Format, output_option, rendered, say, table
+from gpubudget.cli.output import Format, output_option, rendered, say
 from gpubudget.cli.values import BUDGET, DURATION, POOL
 from gpubudget.cli.views import USAGE, per_pool
 from gpubudget.core.budget import ROOT
@@ -55,17 +55,17 @@ def usage(client: Client, /, *, budget: str | None, pool: str | None, since: int
 
 def _in_time(client: Client, budget: str | None, since: int, output: Format) -> str:
     """What budgets had in the last ``since`` milliseconds."""
-    from gpubudget.cli.report import BUDGETS, chosen, measured, tell  # noqa: PLC0415 - the usual answer starts quicker
+    from gpubudget.cli.report import budgets_table, measured, tell  # noqa: PLC0415 - the usual answer starts quicker
     from gpubudget.sim.measures import measure  # noqa: PLC0415 - the same
     from gpubudget.sim.report import plain  # noqa: PLC0415 - the same
 
     result = measured(client, since)
-    found = chosen(measure(result), budget)
+    found = [one for one in measure(result).budgets if budget in {None, ROOT, one.path} or _below(one.path, budget)]
     if not found:
         raise NotFoundError(f"there is no budget {budget!r}", hint="`gpubudget get budgets -o name` lists them")
     if output in {Format.TABLE, Format.WIDE}:
         tell(result)
-        return table([{"b": each} for each in found], BUDGETS)
+        return budgets_table(found)
     rows = [plain(each) for each in found]
     answer = {"since_ms": result.start, "until_ms": result.end, "budgets": rows}
     return rendered(answer, rows, [], output, name="path")

@@ -18,6 +18,7 @@ LONGEST_LINE = 16 << 20
 """Bytes."""
 _LARGEST = 1 << 63
 _DEEPEST = 100
+_LANE = ("max_gpus", "max_runtime_ms", "per_person", "allowance_gpu_ms")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SHARE = re.compile(r"[0-9]{1,300}/0*[1-9][0-9]{0,299}", re.ASCII)
 
@@ -102,7 +103,7 @@ def _is_policy(value: object) -> bool:
 
 
 def _is_lane(value: dict[str, object]) -> bool:
-    return _is_int(value.get("gpus"), 0) and all(_is_int(number, 0) for number in value.values())
+    return _is_int(value.get("gpus"), 0) and all(_is_int(value[name], 0) for name in _LANE if name in value)
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -40,8 +40,7 @@ class GpuTime:
         eras = Eras(result.trees)
         self.account_of = eras.account_of
         self.accounts: dict[str, list[int]] = {}  # where each stands in a sample: once, or for each path that it had
-        since = result.paths_since or (result.trees[0][0],) * len(result.paths)
-        for place, (path, began) in enumerate(zip(result.paths, since, strict=True)):
+        for place, (path, began) in enumerate(zip(result.paths, result.paths_since, strict=True)):
             if path:
                 self.accounts.setdefault(eras.account_of(path, began), []).append(place)
         self._eras = [eras.shares(pool, self.times) for pool in result.pools]

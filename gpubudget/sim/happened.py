@@ -15,15 +15,13 @@ from pathlib import Path
 from gpubudget.errors import InvalidInputError
 from gpubudget.sim.eventfile import Line, lines_of, read
 from gpubudget.sim.history import Story, Told, read_story, strangers
-from gpubudget.sim.meters import Meters, PoolMeter
+from gpubudget.sim.meters import Meters, PoolMeter, step_for
 from gpubudget.sim.result import NO_BUDGET, End, Refusal, Result, Row, Span
 from gpubudget.sim.submission import Ending, SimHost, Submission
 from gpubudget.sim.traces import unpacked
-from gpubudget.units import HOUR, SECOND, count
+from gpubudget.units import count
 
 POLICY = "as it happened"
-_SAMPLES = 500
-"""At least so many where the time is short."""
 
 _ENDS = {"failed": End.FAILED, "cancelled": End.CANCELLED, "preempted": End.PREEMPTED}
 """How a workload has ended whose last attempt did so; else it has finished."""
@@ -56,7 +54,7 @@ def happened(
     first = begin if since is None else max(begin, since)
     if first >= end > begin:
         raise InvalidInputError(f"{path} tells of nothing in that time", hint="name a longer one with --since")
-    measured = _Measured(story, begin, sample_every or max(SECOND, min(HOUR, (end - first) // _SAMPLES)))
+    measured = _Measured(story, begin, sample_every or step_for(end - first))
     measured.meters.next = first
     heard = _telling(progress, "where GPU time went")
     with unpacked(path) as file:

@@ -180,7 +180,7 @@ def _tell(story: Story, told: Told, line: Line) -> None:
         case "stopped":
             before, leaving = told.done, told.leaving
             _stopped(told, line.at, data)
-            if told.begun is not None and data["attempt"]:
+            if data["attempt"]:
                 _span(story, told, line, told.done - before, leaving)
             told.over = line.at
         case _:

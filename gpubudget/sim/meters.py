@@ -6,12 +6,17 @@ there is, and a sample can be taken at any moment. GPU-time in GPU-milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gpubudget.sim.result import PoolSample, Sample
+from gpubudget.units import HOUR, SECOND
 
 MOST_SAMPLES = 4_000
+_ENOUGH = 500
 _CAPACITY, _UNAVAILABLE = range(2)
+
+
+def step_for(span: int) -> int:
+    """How far apart samples of so many milliseconds are: an hour, and less where there would be few."""
+    return max(SECOND, min(HOUR, span // _ENOUGH))
 
 
 class Lines:
@@ -122,7 +127,7 @@ class Meters:
         self.samples: list[Sample] = []
         self.every, self.next = every, start
 
-    def apply(self, paths: Iterable[str], now: int) -> None:
+    def apply(self, paths: list[str], now: int) -> None:
         """Another tree is in force; a path that the one before did not have is that of another budget than ever."""
         tree = set(paths)
         for path in paths:

@@ -238,8 +238,8 @@ def _told(choice: Choice, path: Path, budgets: Tree | None) -> Scenario:
     tree, hosts, workloads = found.tree, found.hosts, found.workloads
     if budgets is not None:
         submissions, above = charged_in(budgets, found)
-        notes = f"{count(above, 'workload')} of budgets that the tree lacks: charged to the nearest one above."
-        assumptions = (*workloads.assumptions, *([notes] if above else []))
+        note = f"{count(above, 'workload')} of budgets that the tree lacks: charged to the nearest one above."
+        assumptions = (*workloads.assumptions, *([note] if above else []))
         workloads = replace(workloads, submissions=submissions, events=(), assumptions=assumptions)
         tree = budgets
     if choice.hosts is not None:

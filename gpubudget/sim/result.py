@@ -195,8 +195,10 @@ class Result:
     ``settings`` are the names and values of all that was chosen, for the report. ``start`` is the first submission,
     ``loaded_until`` the last one (what comes after is the tail, in which nothing new arrives), ``end`` the last event.
     The first sample is at ``start``, the last at ``end``; those between are ``sample_every`` apart. ``trees`` were in
-    force one after the other, each from a moment on. ``rows`` are in the order of submission. ``events`` were handled
-    by the scheduler, of them ``wakes`` because of time alone. ``host_failures`` counts what happened to hosts.
+    force one after the other, each from a moment on. Each of ``paths`` was that of a budget from its one of
+    ``paths_since`` on; it may stand there once more, for another budget. ``rows`` are in the order of submission.
+    ``events`` were handled by the scheduler, of them ``wakes`` because of time alone. ``host_failures`` counts what
+    happened to hosts.
     """
 
     policy: str
@@ -210,6 +212,7 @@ class Result:
     end: int
     pools: tuple[str, ...]
     paths: tuple[str, ...]
+    paths_since: tuple[int, ...]
     sample_every: int
     samples: tuple[Sample, ...]
     rows: tuple[Row, ...]
@@ -222,8 +225,6 @@ class Result:
     """How long the run took by the clock on the wall. Only there when it was asked for: it is not the same twice."""
     real: bool = False
     """Whether it is what really happened, as an event log tells, and no simulation."""
-    paths_since: tuple[int, ...] = ()
-    """From when each of ``paths`` was that budget's; without it, all were from the beginning."""
 
     @property
     def tree(self) -> Tree:

@@ -20,17 +20,17 @@ from gpubudget.sim import assume, traces
 from gpubudget.sim.engine import Settings, simulate
 from gpubudget.sim.eras import charged_in
 from gpubudget.sim.measures import BudgetMeasures, came_in, measure
+from gpubudget.sim.meters import step_for
 from gpubudget.sim.prepare import Choice, prepare
 from gpubudget.sim.result import Result
 from gpubudget.sim.submission import Scenario
-from gpubudget.units import HOUR, SECOND, about_duration, count, format_duration
+from gpubudget.units import about_duration, count, format_duration
 
 HARDEST = 5
 """So many budgets that the plan does not touch are shown, of those that fare worst."""
 
 NEVER_KNOWN = "A replay cannot know what people would have asked for under other budgets, nor when."
 BEGINS_EMPTY = "It begins with nothing running and no usage, which its figures have in them."
-_SAMPLES = 500
 
 Progress = Callable[[str], None]
 
@@ -59,7 +59,7 @@ def what_if(
         raise RefusedError("no workload was submitted in that time", hint="name a longer one with --replay")
     warm_up = 0 if since is None else max(0, since - submissions[0].at)
     span = submissions[-1].at - submissions[0].at - warm_up
-    settings = Settings(warm_up=warm_up, sample_every=max(SECOND, min(HOUR, span // _SAMPLES)))
+    settings = Settings(warm_up=warm_up, sample_every=step_for(span))
     results = []
     for name, tree in zip(("before", "after"), trees, strict=True):
         if progress is not None:

@@ -6,16 +6,16 @@ import csv
 import gzip
 import io
 import json
-import os
+import subprocess
+import sys
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from gpubudget.cli import report
 from gpubudget.cli.output import now_ms
 from gpubudget.units import HOUR
-from tests.cli.cluster import Cluster
+from tests.cli.cluster import Cluster, running_cluster
 from tests.cli.conftest import Cli
 from tests.cli.test_recorded import started
 
@@ -77,16 +77,16 @@ def test_a_quiet_time_is_reported_on_up_to_now(
     assert alice("cancel", runs).code == 0
 
 
-def test_a_daemon_that_has_done_nothing_yet_says_so(
-    cluster: Cluster, alice: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_has_done_nothing_yet_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No path of a temporary file, and no advice that does not help."""
-    assert cluster.url
-    monkeypatch.setattr(report, "record", lambda _client, _since, file, *, replay: file.write_text(str(replay)[:0]))
-    done = alice("report")
-    assert (done.code, done.out) == (1, "")
-    assert "there is nothing to report on yet: the daemon has not recorded budgets, a host and a workload" in done.err
-    assert "/tmp" not in done.err
+    with running_cluster(tmp_path) as fresh:
+        monkeypatch.setenv("GPUBUDGET_URL", fresh.url)
+        monkeypatch.setenv("GPUBUDGET_TOKEN", fresh.tokens["alice"])
+        for command in (("report",), ("usage", "--since", "1h")):
+            done = cli(*command)
+            assert (done.code, done.out) == (1, "")
+            assert "there is nothing to report on yet: the daemon has not recorded budgets, a host and a" in done.err
+            assert "events.jsonl" not in done.err
 
 
 def test_usage_of_a_time(cluster: Cluster, alice: Cli) -> None:
@@ -108,7 +108,21 @@ def test_usage_of_a_time(cluster: Cluster, alice: Cli) -> None:
     assert alice("usage", "--since", "1h", "--pool", "h100").code == 64
 
 
-def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def piped(log: bytes, name: str) -> tuple[int, str]:
+    """Exit code and output of a report on what comes through a pipe."""
+    command = [sys.executable, "-m", "gpubudget", "report", "--log", name]
+    done = subprocess.run(command, input=log, capture_output=True, check=False)
+    return done.returncode, done.stdout.decode() + ("" if done.returncode == 0 else done.stderr.decode())
+
+
+def test_a_pipe_that_is_no_log_is_told_of_as_what_it_is() -> None:
+    """Not by the path of a copy."""
+    code, said = piped(b"job_id,submit_s\n", "-")
+    assert code == 1
+    assert said.startswith("error: the log tells of no budgets; line 1: the line is not JSON")
+
+
+def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path) -> None:
     """A file, stdin or a pipe, packed or not, all of it or the end of it; what no figure can be made of is told."""
     whole = cli("report", "--log", str(log))
     assert whole.code == 0, whole.err
@@ -117,19 +131,8 @@ def test_a_log_is_reported_on_without_a_daemon(cli: Cli, log: Path, monkeypatch:
     again = cli("report", "--log", str(packed))
     assert again.out == whole.out
     assert "left out: line" in again.err
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed.read_bytes())))
-    assert cli("report", "--log", "-").out == whole.out
-    read, write = os.pipe()
-
-    def pour() -> None:
-        with os.fdopen(write, "wb") as pipe:
-            pipe.write(log.read_bytes())
-
-    pouring = Thread(target=pour)
-    pouring.start()
-    assert cli("report", "--log", f"/dev/fd/{read}").out == whole.out
-    pouring.join()
-    os.close(read)
+    for name, given in (("-", packed), ("-", log), ("/dev/stdin", log)):
+        assert piped(given.read_bytes(), name) == (0, whole.out)
     some = cli("report", "--log", str(log), "--since", "6h")
     assert some.code == 0, some.err
     assert ", 6h, 88 GPUs" in some.err

@@ -336,3 +336,12 @@ def test_random_histories_as_the_audit_and_the_core_know_them(seed: int, tmp_pat
     assert {row.id for row in found.rows if row.end is End.RUNNING} == running
     assert {row.id for row in found.rows if row.end is End.WAITING} == waiting
     assert measure(found).end_ms == end
+
+
+def test_keys_that_are_not_known_are_let_pass(tmp_path: Path) -> None:
+    """The format may grow, the lane's settings included."""
+    grown = budgets_applied(TREE, "c2", 3) | {"at": 3, "more": {}}
+    grown["policy"] = grown["policy"] | {"debug": {"gpus": 1, "motto": "short"}, "colour": "red"}
+    found = log(tmp_path, grown, submitted(5, "w"))
+    assert found.bad_rows == ()
+    assert found.tree.policy.debug is not None
